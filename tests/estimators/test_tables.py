@@ -1,5 +1,6 @@
 """Tables as people have them: text, booleans and gaps, in every way to fit and predict."""
 
+import contextlib
 import pickle
 import warnings
 
@@ -451,3 +452,21 @@ def test_what_knows_no_effects_refuses_them(shops):
             ask()
     with pytest.raises(ValueError, match="feature map must be of fit_features"):
         model.new_statistics()
+
+
+def test_effects_are_not_tried_on_request(shops):
+    frame, y, *_ = shops
+    plain = DirectRegressor(**SMALL, noise="constant", columns=Columns(effects=False)).fit(frame[:300], y[:300])
+    assert not plain.columns_.effects and plain.quantizable()
+
+
+@pytest.mark.parametrize("change", ["partial_fit", "forget"])
+def test_rows_that_follow_end_effects_with_a_warning(shops, change):
+    frame, y, *_ = shops
+    options = {"features": SMALL["features"], "n_basis_functions": 300, "noise": "constant"}
+    for columns, told in ((None, r"of fit alone.*Columns\(effects=False\)"), (Columns(effects=False), None)):
+        model = DirectRegressor(**options, columns=columns).fit(frame[:300], y[:300])
+        assert bool(model.columns_.effects) == (told is not None)
+        with pytest.warns(TableWarning, match=told) if told else contextlib.nullcontext():
+            getattr(model, change)(frame[:10], y[:10])
+        assert not model.columns_.effects

@@ -20,7 +20,7 @@ from pydirect.estimators._classifier import OfLabels
 from pydirect.estimators._estimator import of_model
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan, generator_of
 from pydirect.estimators.direct_latent import DirectCensoredRegressor
-from pydirect.estimators.regression import fit_mixed
+from pydirect.estimators.regression import bases_beside, likeliest
 from pydirect.estimators.summary import lines_of_model
 from pydirect.features.rows import TrainingRows
 from pydirect.fitted.mixed import EffectColumns, FittedMixed
@@ -143,8 +143,10 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
             encoded = np.ascontiguousarray(self.columns_.encode(table))
             z = EffectColumns.of(encoded, self._encoded_slopes(), weight)
             rng, rows = generator_of(plan.random_state), TrainingRows(encoded, standard, weight)
+            own = z, labels, group
             with progress.stage("inference"):
-                fitted = fit_mixed(plan.features, rows, self.columns_, (z, labels, group), rng)
+                bases = bases_beside(plan.features, rows, self.columns_, [own], rng, thorough=True)
+                fitted = likeliest(bases, rows, own)
             self.model_ = replace(fitted, intercept=float(units.location[0]), scale=float(units.scale[0]))
             self.fit_seconds_ = progress.seconds
         return self

@@ -27,11 +27,12 @@ from pydirect.estimators.choices import (
 )
 from pydirect.estimators.merging import fit_noisy_sums, norm_bound_of, require_public_map
 from pydirect.estimators.regression import (
+    Finished,
     GivenRows,
+    begin,
     choose_scale,
-    coarse_first,
-    collect,
-    collect_enough,
+    encoded_by_effects,
+    finish,
     fit_features,
     fit_units,
     given_sums,
@@ -39,10 +40,9 @@ from pydirect.estimators.regression import (
     log_density_left_out,
     lost_digits,
     merged,
+    not_behind,
     settled,
     warn_of_outliers,
-    weigh_gaps,
-    with_effects,
 )
 from pydirect.estimators.summary import lines_of_regressor
 from pydirect.estimators.target_transform import ScaleChoice, given_transform
@@ -62,7 +62,7 @@ from pydirect.streams.rows import Rows, StreamError
 from pydirect.streams.run import Checkpoint, StreamRun
 from pydirect.streams.sources import as_source
 from pydirect.tables.buffer import Codebook, RowBuffer
-from pydirect.tables.columns import with_names
+from pydirect.tables.columns import TableWarning, with_names
 from pydirect.tables.encoding import ColumnEncoding
 from pydirect.tables.table import Table
 
@@ -285,28 +285,18 @@ class DirectRegressor(Regressor):
             with progress.stage("features"):
                 choice = choose_scale(plan, given)
                 plan = settled(plan, choice)
-                tried, starts, fits = [given, *with_effects(plan, encoded, read.table)], [], []
-                for given in tried:
-                    units, rows = fit_units(plan, given, choice=choice)
-                    (rows,) = weigh_gaps(plan, given, [rows])
-                    if given is tried[0]:
-                        warn_of_outliers(plan, units, rows.y)
-                    own = coarse_first(plan, len(rows.x))
-                    rng, later = own.generators()
-                    known = None if choice is None or rows.precision is not None else choice.basis
-                    basis = known or fit_features(own, given, units, rows, rng)
-                    starts.append((own, units, rows, basis, rng, later))
-            for plan, units, rows, basis, rng, later in starts:
-                with progress.stage("statistics"):
-                    sums = collect_enough([plan], [units], [rows], basis, rng, progress)
-                with progress.stage("inference"):
-                    model = infer(plan, units, sums, later)
-                    if lost_digits(sums.basis, len(rows.x), [model], plan.block_dtype):
-                        sums = collect([plan], sums.basis, rows, progress, of_kernel=False)
-                        model = infer(plan, units, sums, later)
-                fits.append((model, rows))
-            best = 0 if len(fits) < 2 else int(np.argmax([log_density_left_out(*fit) for fit in fits]))
-            model, self.columns_ = fits[best][0], tried[best].columns
+            fits, starts = list[Finished](), [begin([plan], [given], [choice], progress)]
+            _, (units,), (rows,), *_ = starts[0]
+            warn_of_outliers(plan, units, rows.y)
+            if not encoded.columns.is_plain and self._column_options().effects:
+                with progress.stage("features"):
+                    others = encoded_by_effects(plan, encoded, read.table)
+                starts += [begin([plan], [own], [choice], progress) for own in others]
+            for start in not_behind(starts):
+                fits += finish(start, progress)
+            model, sums, _ = fits[0] if len(fits) == 1 else max(fits, key=lambda fit: log_density_left_out(*fit[:2]))
+            assert sums.basis.columns is not None
+            self.columns_ = sums.basis.columns
             self._accept(model, progress.seconds)
             if len(read.table) <= self._most_buffered(plan):  # for `partial_fit` and `forget` to go on from
                 self._rows_of_fit = RowBuffer.of(read.table, read.y, read.weight)
@@ -577,6 +567,8 @@ class DirectRegressor(Regressor):
         -----
         FeatureMapWarning
             If a column is constant in the rows that fix the feature map, or later rows are far from them.
+        TableWarning
+            If effects of categories, which `fit` has learned, give way to columns of 0 and 1.
         """
         return self._with_rows(X, y, sample_weight, forget=False)
 
@@ -631,6 +623,9 @@ class DirectRegressor(Regressor):
                 if buffer is None:
                     buffer = RowBuffer.of(rows.table, rows.y, rows.weight)
                 else:
+                    if self.columns_.effects:
+                        now = "categories are now columns of 0 and 1, as always with columns=Columns(effects=False)"
+                        warn(f"effects of categories are of fit alone: {now}", TableWarning)
                     buffer = buffer.copy()
                     change = buffer.subtract if forget else buffer.append
                     change(buffer.coded(rows.table, rows.y, rows.weight))

@@ -75,6 +75,8 @@ EXPECTED = 4.0  # deviations of residuals on another scale that make nothing gro
 # second; in between where twice as many as half of them gain no more nats a row on left-out rows.
 FIRST_LANDMARKS, COVERED, COARSE, WORTH_ADDING = 512, 0.01, 0.5, 0.01
 MAX_LEFT_OUT = 2000
+# Nats a row on left-out rows by which an encoding is clearly behind another: other noise gains hardly more.
+BEHIND = 0.05
 # Variance of the noise over that of effects of categories that may count; of so many rows one has a column too.
 LARGEST_RATIO, FREQUENT = 100.0, 10
 # Small fits that weigh rows with gaps, and the share of the noise of one that is enough for the last.
@@ -82,6 +84,9 @@ MOST_WEIGHINGS, LITTLE_LESS = 8, 0.5
 
 Fitted = list[tuple[Any, float]]
 Groups = tuple[EffectColumns, NDArray[Any], NDArray[np.intp]]  # z, labels of groups, and the group of each row
+Beside = tuple[Basis, InitialHyperparameters]  # of f beside effects
+# Effects, their moments at rows by the other ones, (n_rows, 2), and frequent categories
+Learned = tuple[CategoryEffects, FloatArray, set[str | None]]
 
 
 # --- what stages hand on
@@ -135,6 +140,14 @@ class Sums:
         return replace(self, statistics=self.statistics.divided(repetitions), rotated=rotated, rows=rows)
 
 
+# Models of one encoding of the table after stage 2: plans, units and rows of each, their sums for the first landmarks,
+# and generators for more of these and for inference
+Finished = tuple[FittedRegressor, Sums, dict[str, float]]
+Start = tuple[
+    Sequence[RegressionPlan], Sequence[Units], Sequence[TrainingRows], Sums, np.random.Generator, np.random.Generator
+]
+
+
 # --- stages
 
 
@@ -149,52 +162,60 @@ def merged(given: Sequence[GivenRows]) -> list[GivenRows]:
     return [replace(own, x=x, y=own.y[index], weight=total, absent=absent) for own in given]
 
 
-def with_effects(plan: RegressionPlan, given: GivenRows, table: Table) -> list[GivenRows]:
+def encoded_by_effects(plan: RegressionPlan, given: GivenRows, table: Table) -> list[GivenRows]:
     """Before stage 1: rows with the effects, on one target, of categories of columns that have many; none without any.
 
-    Effects are those of a regression on a function of the other columns too. A row is given what other rows tell of the
-    effect of its category, as new rows are.
+    A row is given what other rows tell of the effect of its category, as new rows are.
     """
+    found = learned_effects(plan, given, table)
+    if not found:
+        return []
+    columns, categories = given.columns, list(given.columns.categories)
+    for effects, _, often in found:
+        j = effects.column
+        categories[j] = tuple(value for value in categories[j] or () if value in often)
+    pooled = tuple(sorted({*columns.pooled, *(own.column for own, _, _ in found)}))
+    columns = replace(columns, categories=tuple(categories), pooled=pooled, effects=tuple(own for own, _, _ in found))
+    if columns.gaps is not None:
+        columns = replace(columns, gaps=Gaps.fit(columns.body(table.columns)[0], given.weight))
+    x, absent = columns.encode_and_mark(table)
+    columns.effects_of(x)[:, :, :2] = np.stack([others for _, others, _ in found], axis=1)
+    return merged([replace(given, x=x, columns=columns, absent=absent)])
+
+
+def learned_effects(plan: RegressionPlan, given: GivenRows, table: Table) -> list[Learned]:
+    """Learn effects of categories, one column after the other, beside a function of the columns that have few."""
     columns = given.columns
     many = [j for j, own in enumerate(columns.categories) if len(own or ()) > FEW_CATEGORIES]
-    texts = {j: as_text(table.columns[j]) for j in many}
+    texts = [as_text(table.columns[j]) for j in many]
     if not texts or given.y.shape[1] > 1 or not (plan.is_gaussian and plan.features.takes_tables):
         return []
     units, rng = fit_units(plan, given)[1], plan.generators()[0]
     rows = replace(units.divided(units.counts.repetitions), x=given.x * ~np.isin(columns.origins, many))
     features = replace(plan.features, n_functions=min(plan.features.n_functions, MAX_FEATURES))
     constant = EffectColumns.of(rows.x, np.arange(0), rows.weights)
-    same = equal_rows(np.column_stack([given.x, *(text.codes for text in texts.values())]), given.y)[1]
-    found, categories = list[tuple[CategoryEffects, FloatArray]](), list(columns.categories)
-    for j, text in texts.items():
-        present, group = np.unique(text.codes, return_inverse=True)
-        fitted = fit_mixed(features, rows, columns, (constant, present, group), rng)
+    groups = [(constant, *np.unique(text.codes, return_inverse=True)) for text in texts]
+    bases = bases_beside(features, rows, columns, groups, rng, thorough=False)
+    same = equal_rows(np.column_stack([given.x, *(text.codes for text in texts)]), given.y)[1]
+    found = list[Learned]()
+    for j, text, own_groups in zip(many, texts, groups, strict=True):
+        fitted, (_, present, group) = likeliest(bases, rows, own_groups), own_groups
         if fitted.effects.ratio[0] > LARGEST_RATIO:
             continue
         left = rows.y[:, 0] - fitted.predict(rows.x, np.full(len(group), -1))[0]
         moments, others = fitted.effects_left_out(left, rows.weights, group, same)
-        own = [(*text.values, None)[k] for k in present]
+        own = tuple((*text.values, None)[k] for k in present)
         often = {value for value, count in zip(own, np.bincount(group, rows.weights), strict=True) if count >= FREQUENT}
-        categories[j] = tuple(value for value in categories[j] or () if value in often)
-        found.append((CategoryEffects(j, tuple(own), moments), others))
+        found.append((CategoryEffects(j, own, moments), others, often))
         rows = replace(rows, y=rows.y - others[:, :1])
-    if not found:
-        return []
-    effects = tuple(own for own, _ in found)
-    pooled = tuple(sorted({*columns.pooled, *(own.column for own in effects)}))
-    columns = replace(columns, categories=tuple(categories), pooled=pooled, effects=effects)
-    if columns.gaps is not None:
-        columns = replace(columns, gaps=Gaps.fit(columns.body(table.columns)[0], given.weight))
-    x, absent = columns.encode_and_mark(table)
-    for k, (_, others) in enumerate(reversed(found), 1):
-        begin = x.shape[1] - k * len(EFFECT)
-        x[:, begin : begin + 2] = others
-    return merged([replace(given, x=x, columns=columns, absent=absent)])
+    return found
 
 
-def log_density_left_out(model: FittedRegressor, rows: TrainingRows) -> float:
+def log_density_left_out(model: FittedRegressor, sums: Sums) -> float:
     """Return the mean log density of rows, on y's scale, that a model of one target predicts without themselves."""
-    (left,) = left_out([model], rows)
+    assert sums.rows is not None
+    rows = sums.rows
+    (left,) = left_out([model], rows, sums.rotated if model.basis is sums.basis else None)
     densities, noise = left.log_density(rows.y[left.first])[:, 0] - np.log(model.units.scale[0]), model.noise
     density = float(np.average(densities, weights=left.count))
     if noise is None:
@@ -206,31 +227,43 @@ def log_density_left_out(model: FittedRegressor, rows: TrainingRows) -> float:
     return float(0.5 * (chosen + constant)) + others
 
 
-def fit_mixed(
-    features: FeaturePlan, rows: TrainingRows, columns: ColumnEncoding, groups: Groups, rng: np.random.Generator
-) -> FittedMixed:
-    """Fit f and effects of groups to standardised targets.
+def likeliest(bases: Sequence[Beside], rows: TrainingRows, groups: Groups) -> FittedMixed:
+    """Fit f and effects of groups by the basis of largest evidence."""
+    return max((fit_effects(*own, rows, groups) for own in bases), key=lambda fit: fit.posteriors[0].elbo)
 
-    The kernel is learned on y, and on what effects beside a linear function leave of it, which lacks all that varies
-    between groups; the larger evidence decides.
+
+def bases_beside(
+    features: FeaturePlan,
+    rows: TrainingRows,
+    columns: ColumnEncoding,
+    groups: Sequence[Groups],
+    rng: np.random.Generator,
+    *,
+    thorough: bool,
+) -> list[Beside]:
+    """Learn kernels of f beside effects: on what these leave of y beside a linear function, and on y itself.
+
+    The former lacks all that varies between groups, which is searched for on few rows unless `thorough`.
     """
-    searched, fits, search = [rows.y], [], partial(search_kernel, max_rows=features.max_search_rows)
+    search: KernelSearch = partial(search_kernel, max_rows=features.max_search_rows)
+    searched, found = [(rows.y, search if thorough else small_search(features))], list[Beside]()
     names = None if columns.names is None else tuple(columns.names_out)
     if features.learns_kernel:
-        linear = fit_basis(FeaturePlan("linear"), rows, columns, search, rng)
-        first, (z, _, group) = fit_effects(linear, rows, groups, InitialHyperparameters(0.1)), groups
-        effects = z.at(rows.x) * (first.effects_of_groups()[0] * z.unit)[group]
-        searched.insert(0, rows.y - effects.sum(axis=1, keepdims=True))
-    for y in searched:
+        linear, rest = fit_basis(FeaturePlan("linear"), rows, columns, search, rng), rows
+        for z, labels, group in groups:
+            first = fit_effects(linear, InitialHyperparameters(0.1), rest, (z, labels, group))
+            effects = z.at(rows.x) * (first.effects_of_groups()[0] * z.unit)[group]
+            rest = replace(rest, y=rest.y - effects.sum(axis=1, keepdims=True))
+        searched.insert(0, (rest.y, search))
+    for y, by in searched:
         square = float(np.average(y[:, 0] ** 2, weights=rows.weight)) or 1.0
-        basis = fit_basis(features, replace(rows, y=y / np.sqrt(square)), columns, search, rng, names=names)
+        basis = fit_basis(features, replace(rows, y=y / np.sqrt(square)), columns, by, rng, names=names)
         noise = 0.1 if basis.kernel is None else basis.kernel.noise_variance * square
-        initial = InitialHyperparameters(noise, None if basis.search is None else square)
-        fits.append(fit_effects(basis, rows, groups, initial))
-    return max(fits, key=lambda fit: fit.posteriors[0].elbo)
+        found.append((basis, InitialHyperparameters(noise, None if basis.search is None else square)))
+    return found
 
 
-def fit_effects(basis: Basis, rows: TrainingRows, groups: Groups, initial: InitialHyperparameters) -> FittedMixed:
+def fit_effects(basis: Basis, initial: InitialHyperparameters, rows: TrainingRows, groups: Groups) -> FittedMixed:
     """Fit f of a basis and effects of groups to standardised targets."""
     inputs, (columns, labels, group) = basis.inputs(rows.x), groups
     sums = GroupSums.collect(basis.map, inputs, rows.y[:, 0], columns.at(rows.x), group, len(labels), rows.weight)
@@ -293,6 +326,11 @@ def choose_scale(plan: RegressionPlan, given: GivenRows) -> ScaleChoice | None:
 _Tried = tuple[OnScale, Basis, Basis | None]
 
 
+def small_search(features: FeaturePlan) -> KernelSearch:
+    """Return a search of a kernel on few rows."""
+    return partial(search_kernel, max_rows=min(features.max_search_rows, MAX_SEARCH_ROWS), thorough=False)
+
+
 @dataclass(frozen=True)
 class _SmallFit:
     """Fits of few landmarks to some of the rows that are given, with targets on several scales at once."""
@@ -313,15 +351,10 @@ class _SmallFit:
         """The generator of every fit, always in the same state."""
         return replace(self.plan, random_state=copied(self.plan.random_state)).generators()[0]
 
-    @property
-    def search(self) -> KernelSearch:
-        """A search of a kernel on few rows."""
-        return partial(search_kernel, max_rows=self.features.max_search_rows, thorough=False)
-
     def kernel_of_all(self, y: FloatArray, scales: Sequence[TargetScale]) -> Basis:
         """Learn one kernel from few rows of an output's targets on several scales."""
         rows = replace(self.rows, y=Units.fit(on_scales(y, scales), self.rows.weight, False)[1])
-        return fit_basis(self.features, rows, self.given.columns, self.search, self.rng)
+        return fit_basis(self.features, rows, self.given.columns, small_search(self.features), self.rng)
 
     def kernel_of_scale(self, scale: TargetScale) -> tuple[Basis, Basis]:
         """Learn the feature map that a fit on a scale would have, and return it with one of fewer landmarks."""
@@ -338,7 +371,8 @@ class _SmallFit:
         plan = replace(self.plan, features=self.features, local=None, block_dtype="float64")
         one = np.ones(rows.y.shape[1])
         with ignored():
-            basis = fit_basis(plan.features, rows, self.given.columns, self.search, self.rng, target_scale=one)
+            given = rows, self.given.columns, small_search(self.features), self.rng
+            basis = fit_basis(plan.features, *given, target_scale=one)
             return self._fitted(plan, Units(np.zeros_like(one), one, False), basis, rows)
 
     def _fitted(
@@ -546,16 +580,15 @@ def collect_enough(
     plans: Sequence[RegressionPlan],
     units: Sequence[Units],
     own: Sequence[TrainingRows],
-    basis: Basis,
+    sums: Sums,
     rng: np.random.Generator,
     progress: Progress,
 ) -> Sums:
-    """Stage 3 with as many landmarks as left-out rows ask for: few, or all that were asked for.
+    """Stage 3 with as many landmarks as left-out rows ask for: those of the sums, or all that were asked for.
 
     `own` have the targets of each model.
     """
-    rows = of_all(own)
-    sums, features = collect(plans, basis, rows, progress), plans[0].features
+    rows, basis, features = of_all(own), sums.basis, plans[0].features
     if features.first_size is None or basis.hyperparameters is None:
         return sums
     enough = _if_enough(plans, units, own, sums, rng)
@@ -715,10 +748,20 @@ def fit_together(
 
     The kernel of `earlier` is taken over where its inputs are the same; `choices`: of scales, which the plans have.
     """
-    found: list[tuple[FittedRegressor, dict[str, float]]] = []
+    start = begin(plans, merged(given), choices or [None] * len(plans), progress, earlier)
+    yield from ((model, seconds) for model, _, seconds in finish(start, progress))
+
+
+def begin(
+    plans: Sequence[RegressionPlan],
+    given: Sequence[GivenRows],
+    choices: Sequence[ScaleChoice | None],
+    progress: Progress,
+    earlier: Basis | None = None,
+) -> Start:
+    """Stages 1 and 2 for merged rows, and sums of the first landmarks."""
     with progress.stage("features"):
-        choices = choices or [None] * len(plans)
-        each = zip(plans, merged(given), choices, strict=True)
+        each = zip(plans, given, choices, strict=True)
         units, rows = zip(*(fit_units(plan, own, choice=choice) for plan, own, choice in each), strict=True)
         x, rows = rows[0].x, tuple(weigh_gaps(plans[0], given[0], rows))
         if len(rows) > 1 and rows[0].is_plain and len(equal_rows(x)[0]) == len(x):
@@ -728,21 +771,37 @@ def fit_together(
         rng, later = plans[0].generators()
         known = None if choices[0] is None or rows[0].precision is not None else choices[0].basis
         basis = known or fit_features(plans[0], given[0], units[0], rows[0], rng, earlier)
+    with progress.stage("statistics"):
+        return plans, units, rows, collect(plans, basis, of_all(rows), progress), rng, later
+
+
+def not_behind(starts: Sequence[Start]) -> list[Start]:
+    """Drop encodings that are clearly behind on left-out rows, with constant noise and the first landmarks."""
+    if len(starts) == 1:
+        return [*starts]
+    found = [_left_out(plan, units, sums, later) for (plan,), (units,), _, sums, _, later in starts]
+    least, each = max(density.mean() for _, density in found) - BEHIND, zip(starts, found, strict=True)
+    return [(*own[:3], replace(own[3], fitted=fitted), *own[4:]) for own, (fitted, d) in each if d.mean() > least]
+
+
+def finish(start: Start, progress: Progress) -> Iterator[Finished]:
+    """Stages 3 to 6: yield models, each with its sums and its seconds by stage."""
+    plans, units, rows, sums, rng, later = start
+    found: list[Finished] = []
     try:
         for of_kernel in (True, False):
             with progress.stage("statistics"):
                 if of_kernel:
-                    sums = collect_enough(plans, units, rows, basis, rng, progress)
+                    sums = collect_enough(plans, units, rows, sums, rng, progress)
                 else:
-                    assert sums.rows is not None
-                    sums = collect(plans, sums.basis, sums.rows, progress, of_kernel=False)
+                    sums = collect(plans, sums.basis, of_all(rows), progress, of_kernel=False)
             before, found = {name: spent / len(plans) for name, spent in progress.seconds.items()}, []
             with progress.stage("inference"):
                 for plan, unit, own, outputs in zip(plans, units, rows, outputs_of(rows), strict=True):
-                    begin = time.perf_counter()
-                    model = infer(plan, unit, sums.of_outputs(outputs, own), later)
-                    found.append((model, {**before, "inference": time.perf_counter() - begin}))
-            if not lost_digits(sums.basis, len(x), [model for model, _ in found], plans[0].block_dtype):
+                    begin, part = time.perf_counter(), sums.of_outputs(outputs, own)
+                    model = infer(plan, unit, part, later)
+                    found.append((model, part, {**before, "inference": time.perf_counter() - begin}))
+            if not lost_digits(sums.basis, len(rows[0].x), [model for model, *_ in found], plans[0].block_dtype):
                 break
     except BaseException:
         yield from found  # models before one that fails are whole

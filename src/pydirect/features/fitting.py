@@ -99,8 +99,8 @@ def fit_basis(
     # Every linear feature has variance one, as documented: there, rare categories drown nothing.
     together = None if plan.kind == "linear" else columns.groups
     rank = plan.rank_inputs if plan.learns_kernel else False
-    # Axes of places have no meaning, and beyond the last date all scores are the same.
-    unscored = np.flatnonzero(np.isin(columns.origins, columns.places) | (columns.groups >= columns.n_columns))
+    # Axes of places have no meaning, beyond the last date all scores are the same, and 0 and 1 have no others.
+    unscored = np.flatnonzero(columns.groups >= 0)
     input_map = InputMap.fit(rows.x, rows.weight, rank=rank, groups=together, unscored=unscored)
     d = input_map.n_outputs
     if plan.kind == "linear" or d == 0:

@@ -399,7 +399,8 @@ class NystroemFeatures(FeatureMap):
         return self.landmarks.shape[0]
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
-        return np.ascontiguousarray(self.whiten(self.functions(x, n_threads), n_threads), dtype=dtype)
+        covariance = self.hyperparameters.covariance(x, self.panels, n_threads)
+        return np.ascontiguousarray(self.whiten(covariance, n_threads), dtype=dtype)
 
     def functions(self, x: FloatArray, n_threads: int = 1) -> FloatArray:
         """Return k(x, Z), (n_rows, n_landmarks)."""

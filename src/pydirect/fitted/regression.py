@@ -120,8 +120,8 @@ class Latent:
         """Raise if there are effects of categories."""
         if self.basis.columns is not None and self.basis.columns.effects:
             raise ValueError(
-                f"{what} are not available with effects of categories: put Columns() before the model in a pipeline, "
-                "and categories are columns of 0 and 1"
+                f"{what} are not available with effects of categories: fit with columns=Columns(effects=False), and "
+                "categories are columns of 0 and 1"
             )
 
     def phi(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:

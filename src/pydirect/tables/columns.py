@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags, check_consistent_length
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, check_X_y, validate_data
 
-from pydirect._validation import FloatArray, as_choice, as_instance, as_sample_weight, column_names, has_nan
+from pydirect._validation import FloatArray, as_choice, as_flag, as_instance, as_sample_weight, column_names, has_nan
 from pydirect._warnings import warn
 from pydirect.statistics.gaussian import weighted_location_scale
 from pydirect.tables.dates import OTHER, Calendar, Dates, is_date
@@ -71,6 +71,9 @@ class Columns(TransformerMixin, BaseEstimator):
     coordinates : pair of str or int, or sequence of such pairs, optional
         Columns of latitude and longitude in degrees. A place is encoded as its unit vector, whose three numbers share
         a length-scale: distances are those through the globe, also across the poles and the date line.
+    effects : bool, default=True
+        Whether `DirectRegressor.fit` tries effects of categories where a column of text has more than 50. Without them
+        every model can be exported, and `partial_fit` goes on with the same encoding.
 
     Attributes
     ----------
@@ -98,10 +101,12 @@ class Columns(TransformerMixin, BaseEstimator):
         categories: str | Sequence[str | int] = "auto",
         missing: str = "auto",
         coordinates: Sequence[Any] | None = None,
+        effects: bool = True,
     ) -> None:
         self.categories = categories
         self.missing = missing
         self.coordinates = coordinates
+        self.effects = effects
 
     def fit(self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learn categories and the means of numbers from training rows.
@@ -178,6 +183,7 @@ class Columns(TransformerMixin, BaseEstimator):
     def check_parameters(self) -> None:
         """Raise unless the parameters are of their types."""
         as_choice(self.missing, "missing", MISSING_POLICIES)
+        as_flag(self.effects, "effects")
         if isinstance(self.categories, str):
             as_choice(self.categories, "categories", ("auto",))
         elif not _are_columns(self.categories):
