@@ -256,6 +256,15 @@ def test_the_map_follows_inputs_that_move_and_keeps_what_was_learned():
     assert scores[True][1] > 0
 
 
+def test_a_window_follows_a_function_that_changes():
+    X, y = rows(1200)
+    y[600:] = -y[600:]
+    model = stream(window=150)
+    *_, log_density = model.predict_then_learn(X, y)
+    assert log_density[610:640].mean() < log_density[500:600].mean() - 1
+    assert log_density[-300:].mean() > log_density[500:600].mean() - 0.3
+
+
 def test_deviations_follow_errors_long_before_the_noise_does():
     X, y = rows(300)
     y[200:] += np.random.default_rng(1).normal(0, 2, 100)

@@ -66,6 +66,16 @@ def test_far_away_predictions_and_those_of_constants_are_finite(regressor):
         assert np.isfinite(values).all()
 
 
+@pytest.mark.parametrize("model", [DVI(**SHORT), SAMPLED(**SHORT)], ids=["dvi", "monte carlo"])
+def test_prior_variances_are_those_of_every_network(model):
+    model = clone(model).fit(X, np.column_stack([Y, -X[:, 1]]))
+    networks = model.posteriors_
+    found = np.reshape(model.prior_variances_, (len(networks), 4))
+    np.testing.assert_array_equal(found, [own.network.prior_variances(own.theta) for own in networks])
+    alone = clone(model).fit(X, Y)
+    np.testing.assert_array_equal(alone.prior_variances_, alone.posteriors_[0].prior_variances)
+
+
 @pytest.mark.parametrize(("name", "line"), [("dvi", "start   2 of 2"), ("quadratic", "round   1 of 2, best ELBO")])
 def test_progress_is_reported_when_asked(name, line, capsys):
     REGRESSORS[name](verbose=1, **({"n_restarts": 2} if name == "dvi" else {})).fit(X, Y)
