@@ -290,15 +290,10 @@ def choose_scale(plan: RegressionPlan, given: GivenRows) -> ScaleChoice | None:
     Few rows learn a kernel of y itself first, which is then that of the fit unless another scale promises more. Where a
     few targets are gross, y itself with Student-t noise may be likelier than any scale.
     """
-    if (
-        plan.transform not in ("auto", None)
-        or not plan.is_gaussian
-        or plan.noise not in ("auto", "constant", "varying")
-    ):
+    noises = ("auto", "constant", "varying")
+    if plan.transform not in ("auto", None) or not plan.is_gaussian or plan.noise not in noises:
         return None
     gross = gross_rows(plan, given.y)
-    if plan.transform is None and not len(gross):
-        return None
     chosen = np.union1d(chosen_rows(plan.random_state, len(given.x), given.weight), gross)
     y, weight = given.y[chosen], None if given.weight is None else given.weight[chosen]
     tried = [

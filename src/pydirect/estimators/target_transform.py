@@ -199,13 +199,12 @@ def errors_of_mean(
 
 def with_means(units: Units, left: UnseenRows) -> Units:
     """Return the units with the spreads and factors that rows left out favour under the noise that was found."""
-    if units.active is None:
+    if (target := units.target) is None:
         return units
-    assert units.lowest is not None and units.highest is not None
-    y, found = units.active.inverse(units.location + units.scale * left.targets), []
-    for k, (scale, candidate) in enumerate(zip(units.active.scales, left.candidates, strict=True)):
+    y, found = target.transform.inverse(units.location + units.scale * left.targets), []
+    for k, (scale, candidate) in enumerate(zip(target.transform.scales, left.candidates, strict=True)):
         base = candidate.distribution.affine(units.scale[k], units.location[k])
-        ends = units.lowest[k], units.highest[k]
+        ends = target.lowest[k], target.highest[k]
         found.append(errors_of_mean(scale, base, ends, y[:, k], left.weight)[1])
     spread, factor = np.array(found).T
     return replace(units, spread=spread, factor=factor)
