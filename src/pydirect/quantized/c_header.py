@@ -126,6 +126,7 @@ def integer_body(device: DeviceModel, packed: PackedCodes, rows: NDArray[np.gene
         "fourier": program.n_frequencies > 0,
         "linear": len(program.linear) > 0,
         "groups": n_coded > 0,
+        "single": n_coded > 0 and (packed.bits != 4 or program.n_columns % 2 == 1),  # codes are read one by one
         "forest": program.n_trees > 0,
         "several": program.n_samples > 1,
         "shift": program.total_shift > 0,

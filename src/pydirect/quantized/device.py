@@ -451,7 +451,7 @@ class DeviceModel:
         code += (330 if counts else 220) * (program.n_outputs > 1) + (150 if counts else 230) * (self.n_classes > 0)
         terms = trees if waves == 0 else program.n_basis_functions
         instructions = 70 + 26 * inputs + (35 + 15 * inputs) * waves + 12 * program.depth * trees
-        instructions += 90 * columns * (program.n_samples > 1) + (12 + 16 * columns) * terms
+        instructions += 90 * columns * (program.n_samples > 1) + (12 + (16 if columns % 2 else 10) * columns) * terms
         instructions += 6 * inputs * columns * (waves == 0)
         return {"code": code, "stack": 2 * inputs + 4 * columns + 128, "instructions": instructions}
 

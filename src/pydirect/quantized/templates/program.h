@@ -13,7 +13,7 @@ static inline int32_t pd_shifted(int32_t v, uint8_t shift)
     return (int32_t)(((uint32_t)v + middle + ((UINT32_C(1) << shift) >> 1)) >> shift) - (int32_t)(middle >> shift);
 }
 
-//@if groups
+//@if single
 /* Code number i; together the codes are one little-endian number, the first one in its lowest bits. */
 static inline uint8_t pd_code(PD_INDEX i)
 {
@@ -65,6 +65,7 @@ static inline void pd_add_terms(const pd_input *q, int32_t *totals)
 {
     PD_INDEX group, column, term = 0;
 //@if forest
+    PD_INDEX question = 0;
     int32_t gain = PD_FIRST_GAIN;
     for (group = 0; group < PD_N_GROUPS; ++group, gain >>= 1) {
         PD_INDEX end = PD_READ_GROUP_END(pd_group_end + group);
@@ -80,8 +81,8 @@ static inline void pd_add_terms(const pd_input *q, int32_t *totals)
             int32_t value = gain;
             PD_INDEX level;
             for (level = 0; level < PD_DEPTH; ++level) {
-                uint16_t split = PD_READ_16U(pd_splits + term * PD_DEPTH + level);
-                code = code << 1 | (q[split & PD_INPUT_MASK] > split);
+                uint32_t split = PD_READ_16U(pd_splits + question++);
+                code = code << 1 | (PD_INDEX)((split - q[split & PD_INPUT_MASK]) >> 31); /* the input is larger */
             }
 //@else
             int32_t value = PD_ONE;
@@ -100,6 +101,7 @@ static inline void pd_add_terms(const pd_input *q, int32_t *totals)
             value = pd_shifted(value * gain, 15);
 //@end
             code *= PD_N_COLUMNS;
+//@if single
             for (column = 0; column < PD_N_COLUMNS; ++column, ++code) {
 //@if even
                 totals[column] += value * (PD_FIRST_LEVEL + PD_LEVEL_STEP * (int32_t)pd_code(code));
@@ -107,6 +109,19 @@ static inline void pd_add_terms(const pd_input *q, int32_t *totals)
                 totals[column] += value * PD_READ_MULTIPLIERS(pd_multipliers + pd_code(code));
 //@end
             }
+//@else
+            code >>= 1; /* two codes in a byte */
+            for (column = 0; column < PD_N_COLUMNS; column += 2, ++code) {
+                uint8_t both = PD_READ_8U(pd_codes + code);
+//@if even
+                totals[column] += value * (PD_FIRST_LEVEL + PD_LEVEL_STEP * (int32_t)(both & 15u));
+                totals[column + 1] += value * (PD_FIRST_LEVEL + PD_LEVEL_STEP * (int32_t)(both >> 4));
+//@else
+                totals[column] += value * PD_READ_MULTIPLIERS(pd_multipliers + (both & 15u));
+                totals[column + 1] += value * PD_READ_MULTIPLIERS(pd_multipliers + (both >> 4));
+//@end
+            }
+//@end
         }
     }
 }
