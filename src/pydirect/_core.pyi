@@ -546,6 +546,9 @@ def improved_tree(
     n_cells: int,
     ridge: float,
 ) -> tuple[list[int], _Double]: ...
+def selected_columns(
+    a: _Double, c: _Double, ridge: float, n_pairs: int, costs: tuple[float, float], least: float, most: int
+) -> list[int]: ...
 
 # Divergences by Monte Carlo: layouts 'independent', 'shared', 'radial'. Shared draws are those of one weight.
 

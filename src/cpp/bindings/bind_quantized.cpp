@@ -4,6 +4,7 @@
 
 #include "arrays.hpp"
 #include "pydirect/quantized.hpp"
+#include "pydirect/selection.hpp"
 #include "pydirect/trees.hpp"
 
 namespace pydirect {
@@ -94,6 +95,19 @@ py::tuple improved_tree(const Array<unsigned char>& cells, const Array<bool>& is
   return py::make_tuple(splits, explained);
 }
 
+std::vector<std::int64_t> selected_columns(const Array<double>& a, const Array<double>& c, double ridge, Index n_pairs,
+                                           std::pair<double, double> costs, double least, Index most) {
+  if (a.ndim() != 2 || c.ndim() != 2) throw std::invalid_argument("a and c must have two dimensions");
+  const Index n = a.shape(0), n_outputs = c.shape(1);
+  require_shape(a, "a", {n, n});
+  require_shape(c, "c", {n, n_outputs});
+  if (n_pairs < 1 || n < 2 * n_pairs + 1) throw std::invalid_argument("n_pairs must be positive, with columns for them");
+  const Selection selection{n, n_outputs, n_pairs, a.data(), c.data(), ridge, costs.first, costs.second, least};
+  std::vector<std::int64_t> taken;
+  without_gil([&] { taken = select_columns(selection, most); });
+  return taken;
+}
+
 }  // namespace
 
 void bind_quantized(py::module_& m) {
@@ -104,6 +118,8 @@ void bind_quantized(py::module_& m) {
       .def("run", &run_program, "x"_array, "totals"_array, "n_threads"_a);
   m.def("improved_tree", &improved_tree, "cells"_array, "is_seen"_array, "weight"_array, "target"_array, "given"_a,
         "depth"_a, "n_cells"_a, "ridge"_a);
+  m.def("selected_columns", &selected_columns, "a"_array, "c"_array, "ridge"_a, "n_pairs"_a, "costs"_a, "least"_a,
+        "most"_a);
 }
 
 }  // namespace pydirect

@@ -1,4 +1,4 @@
-"""Basis functions proposed for small models of every size: frequencies selected, and trees grown, one by one.
+"""Basis functions proposed for small models of every size: frequencies selected and refined, trees grown one by one.
 
 A selection goes on from the smaller ones, a forest starts from the next smaller one; neither depends on the limits of
 the search.
@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve
+from scipy.optimize import minimize
 
-from pydirect._core import improved_tree
+from pydirect._core import improved_tree, selected_columns
 from pydirect._validation import FloatArray
 from pydirect.features.kernel import LINEAR_REACH
 from pydirect.features.maps import ForestFeatures, FourierFeatures, random_fourier_features
@@ -33,7 +32,8 @@ class Family:
     - `sizes`: numbers of frequencies and inputs, or of trees, that are compared; of classes, whose fits take longer,
       those up to `most_of_classes`.
     - `depth`: levels of a tree.
-    - `with_points`: whether the kernel's posterior mean, at the rows and between them, grows the trees.
+    - `with_points`: whether trees are grown on the kernel's posterior mean, at the rows and between them.
+    - `handicap`: nats per row by which a model must be better than those of other families.
     """
 
     kind: str
@@ -41,30 +41,36 @@ class Family:
     most_of_classes: int
     depth: int = 3
     with_points: bool = True
+    handicap: float = 0.0
 
 
 FREQUENCIES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
 TREES = (0, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128)
 SMOOTH = (Family("fourier", FREQUENCIES, 128), *(Family("forest", TREES, 32, depth) for depth in (2, 3, 4)))
 ROUGH = tuple(replace(f, with_points=False) for f in SMOOTH[1:])
+# Frequencies that were moved may be far off between the rows.
+REFINED = Family("refined", (4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 64), 0, handicap=0.05)
 
 
 def families_of(task: Task) -> list[Family]:
     """Return the families of a task: of labels smaller ones."""
     if not isinstance(task, LabelTask):
-        return [*SMOOTH, *ROUGH]
+        return [*SMOOTH, REFINED, *ROUGH]
     return [replace(f, sizes=tuple(size for size in f.sizes if size <= f.most_of_classes)) for f in SMOOTH]
 
 
 def proposals(task: Task, family: Family) -> Callable[[int], SmallMap]:
     """Return the function from a size to basis functions fitted to a task."""
-    if family.kind != "forest":
+    if family.kind == "fourier":
         return _selected(task)
     x, y, weight = _examples(task)
     if not family.with_points:
         return growing_forest(x, y, weight, family.depth)
-    smooth = task.kernel_mean(x, *task.subset(MOST_KERNEL_ROWS))  # no tree is grown on the noise of a row
-    return growing_forest(x, smooth, weight, family.depth, SMOOTH_RIDGE)
+    smooth = task.kernel_mean(x, *task.subset(MOST_KERNEL_ROWS))  # nothing is fitted to the noise of a row
+    if family.kind == "forest":
+        return growing_forest(x, smooth, weight, family.depth, SMOOTH_RIDGE)
+    selected, ridge = _selected(task), task.hyperparameters.noise_variance
+    return lambda size: refined_frequencies(selected(size), x, smooth, weight / weight.max(), ridge)
 
 
 def _examples(task: Task) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -90,57 +96,6 @@ def within_reach(features: FourierFeatures) -> FourierFeatures:
     return replace(features, frequencies=np.clip(features.frequencies, -largest, largest))
 
 
-def forward_selection(
-    a: FloatArray, c: FloatArray, *, ridge: float, n_pairs: int, costs: tuple[float, float], least: float, most: int
-) -> NDArray[np.intp]:
-    """Select columns of Φ one by one, by the fall of the penalised squared error per byte beyond `least` per column.
-
-    This is forward selection for a ridge regression; errors of all outputs, the columns of `c`, are summed. Columns k
-    and n_pairs + k are taken together, the others alone. The last one, the constant, is always taken, and at least one
-    pair. A Cholesky factorisation of A + ridge grows row by row; the residuals of A's diagonal, of the pairs' products
-    and of c after projection on the chosen columns give every fall in closed form.
-
-    `a`, (n_weights, n_weights). `c`, (n_weights, n_outputs). `costs`: of a pair and of a single column. `least`:
-    smallest fall per column. Returns at most `most` pairs and single columns in the order in which they were taken;
-    single ones are counted from n_pairs on.
-    """
-    first, second = slice(0, n_pairs), slice(n_pairs, 2 * n_pairs)
-    left = diagonal = a.diagonal() + ridge
-    product, residual = a[first, second].diagonal(), c
-    rows, n_taken = np.empty_like(a), 0
-    taken: list[int] = []
-
-    def take(j: int) -> None:
-        nonlocal n_taken, left, product, residual
-        row = a[j] - rows[:n_taken, j] @ rows[:n_taken]
-        row[j] += ridge
-        row /= np.sqrt(max(row[j], 1e-12 * diagonal[j]))
-        residual = residual - np.outer(row, residual[j] / row[j])
-        left = np.maximum(left - row**2, 1e-12 * diagonal)
-        product = product - row[first] * row[second]
-        rows[n_taken] = row
-        n_taken += 1
-
-    take(len(a) - 1)
-    while len(taken) < most or min(taken) >= n_pairs:
-        r, g = residual, left
-        determinant = np.maximum(g[first] * g[second] - product**2, 1e-9 * g[first] * g[second])
-        squares, both = (r**2).sum(axis=1), (r[first] * r[second]).sum(axis=1)
-        pair = g[second] * squares[first] + g[first] * squares[second] - 2 * product * both
-        single = (r[2 * n_pairs : -1] ** 2).sum(axis=1) / g[2 * n_pairs : -1]
-        gain = np.concatenate([(pair / determinant - 2 * least) / costs[0], (single - least) / costs[1]])
-        gain[taken] = -1.0
-        best = int(gain.argmax())
-        if gain[best] <= 0 or len(taken) >= most:
-            if any(j < n_pairs for j in taken):
-                break
-            best = int(pair.argmax())
-        taken.append(best)
-        for j in (best, n_pairs + best) if best < n_pairs else (n_pairs + best,):
-            take(j)
-    return np.array(taken, dtype=np.intp)
-
-
 # Frequencies of eight bits go up to this multiple of the median magnitude of an input's frequencies.
 LARGEST_FREQUENCY = 8.0
 POOL = 512
@@ -154,29 +109,53 @@ def _selected(task: Task) -> Callable[[int], FourierFeatures]:
     """Select frequencies and inputs by what each explains per byte; at least one frequency belongs to every size."""
     pool = within_reach(random_fourier_features(task.hyperparameters, POOL, np.random.default_rng(0)))
     pool = rounded_frequencies(pool)
-    scale = pool.slopes
     x, y, weight = _examples(task)
     statistics = collect_statistics(pool, x, y, weight, n_threads=task.n_threads)
     noise = task.hyperparameters.noise_variance  # the prior variance of every weight is one
     code = bits_for(len(task.grid)) / 8 * task.n_outputs
-    costs = (x.shape[1] + 4 * code, 1 + 2 * code)
-    least = LEAST_FALL * noise * task.n_outputs
-    taken, most = np.empty(0, dtype=np.intp), 0
+    costs, least = (x.shape[1] + 4 * code, 1 + 2 * code), LEAST_FALL * noise * task.n_outputs
+    taken = np.array(selected_columns(statistics.A, statistics.c, noise, POOL, costs, least, FREQUENCIES[-1]))
 
     def of_size(size: int) -> FourierFeatures:
-        nonlocal taken, most
-        if size > most:
-            most = 4 * size
-            options: dict[str, Any] = {"ridge": noise, "n_pairs": POOL, "costs": costs, "least": least, "most": most}
-            taken = forward_selection(statistics.A, statistics.c, **options)
         chosen = taken[:size]
-        if not (chosen < POOL).any():
-            chosen = np.append(taken[: size - 1], taken[taken < POOL][0])
-        singles = np.isin(np.arange(len(scale)), chosen - POOL)
+        if chosen.min() >= POOL:
+            chosen = np.append(chosen[:-1], taken[taken < POOL][0])
+        singles = np.isin(np.arange(len(pool.slopes)), chosen - POOL)
         pairs = np.sort(chosen[chosen < POOL])
-        return replace(with_frequencies(pool, pairs), linear_scale=np.where(singles, scale, 0.0))
+        return replace(with_frequencies(pool, pairs), linear_scale=np.where(singles, pool.slopes, 0.0))
 
     return of_size
+
+
+# Steps of the descent: few keep frequencies near their start.
+STEPS = 30
+
+
+def refined_frequencies(
+    features: FourierFeatures, x: FloatArray, y: FloatArray, weight: FloatArray, ridge: float
+) -> FourierFeatures:
+    """Move frequencies to where a ridge regression of y (n_rows, n_outputs) on Φ leaves least, within their range.
+
+    ``min_w ½ ‖y − Φw‖² + ½ ridge ‖w‖²`` is ``½ yᵀ(y − Φw)`` at its minimum, whose gradient is that at fixed w (Golub
+    and Pereyra's variable projection), here with rows that count `weight` times.
+    """
+    shape, n = features.frequencies.shape, features.n_frequencies
+
+    def left(theta: FloatArray) -> tuple[float, FloatArray]:
+        phi = replace(features, frequencies=theta.reshape(shape)).transform(x)
+        weighted = weight[:, None] * phi
+        gram = weighted.T @ phi
+        gram[np.diag_indices_from(gram)] += ridge
+        w = solve(gram, weighted.T @ y, assume_a="pos")
+        residual = weight[:, None] * (y - phi @ w)
+        by_phase = phi[:, n : 2 * n] * (residual @ w[:n].T) - phi[:, :n] * (residual @ w[n : 2 * n].T)
+        return float((residual * y).sum()) / 2, (x.T @ by_phase).ravel()
+
+    most = np.repeat(np.abs(features.frequencies).max(axis=1), n)
+    options = {"maxiter": STEPS, "maxcor": 20}
+    start, bounds = features.frequencies.ravel(), [*zip(-most, most, strict=True)]
+    found = minimize(left, start, method="L-BFGS-B", jac=True, bounds=bounds, options=options).x
+    return rounded_frequencies(replace(features, frequencies=np.ascontiguousarray(found.reshape(shape))))
 
 
 BEYOND = LINEAR_REACH + INPUT_UNIT / 2  # no input exceeds it
