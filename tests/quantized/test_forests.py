@@ -209,6 +209,21 @@ def test_saved_forests_predict_the_same_bits_and_have_a_graph(task, forest, tmp_
         model.with_arithmetic(arithmetic).to_onnx(tmp_path / f"{arithmetic}.onnx")
 
 
+def test_held_out_rows_widen_the_variance_over_the_samples_unless_these_are_few(task):
+    own = task[0]
+    make = growing_forest(*own.rows(np.arange(len(own.y))))
+    for n_samples, factor in ((8, 4.0), (2, 1.0)):
+        (model,) = own.cast(make(6), [n_samples])
+        functions = own.sample_functions(model)
+        variance = 4 * functions.var(axis=2) + model.noise  # each row is one standard deviation away
+        seen = replace(own, y=(functions.mean(axis=2) + np.sqrt(variance)) / own.outputs.scale)
+        calibrated = seen.score(model, 0.0).calibrated(model)
+        np.testing.assert_allclose(calibrated.noise, model.noise / factor)
+        if n_samples == 8:
+            std = calibrated.with_arithmetic("float").predict(task[1], return_std=True)[1]
+            np.testing.assert_allclose(np.sort(std, axis=0), np.sort(np.sqrt(variance), axis=0), rtol=1e-3)
+
+
 def test_more_room_only_adds_candidates(task):
     own = task[0]
     part, held = own.restricted(np.arange(90)), own.restricted(np.arange(90, 120))

@@ -203,12 +203,16 @@ def _search(task: Task, counts: Sequence[int], limits: Limits) -> tuple[Quantize
         found = _candidates(*first, counts, limits)
         judged = list(found.values())
         found = {c: own for c, own in found.items() if sum(other.beats(own) for other in judged) < FINALISTS}
-        each = [{c: held.score(model) for c, model in _fitted(part, list(found))} for part, held in others]
+        each = [
+            {c: held.score(model, c.family.handicap) for c, model in _fitted(part, list(found))}
+            for part, held in others
+        ]
         scores = {c: Score.mean([own.score, *(part[c] for part in each)]) for c, own in found.items()}
     for candidate in sorted(scores, key=lambda c: scores[c].loss):
-        ((_, model),) = _fitted(task, [candidate])
+        ((_, fitted),) = _fitted(task, [candidate])
+        model = scores[candidate].calibrated(fitted)
         if _fits(model, limits):  # all rows may ask for more than a part of them
-            return replace(model, calibration=scores[candidate].calibration), scores[candidate]
+            return model, scores[candidate]
     raise _no_model(task, counts[0], limits)
 
 
@@ -242,11 +246,11 @@ def _candidates(part: Task, held: Task | None, counts: Sequence[int], limits: Li
             if not _fits(own.sketch(features, counts[0]), limits):
                 break
             if held is None:
-                found[SmallModel(family, size, counts[0])] = Judged((), Score(-float(size), 1.0))
+                found[SmallModel(family, size, counts[0])] = Judged((), Score(np.array([-float(size)]), np.ones(1)))
                 continue
             scores = []
             for n_samples, model in zip(counts, own.cast(features, counts), strict=True):
-                scores.append(held.score(model))
+                scores.append(held.score(model, family.handicap))
                 if _fits(model, limits):
                     found[SmallModel(family, size, n_samples)] = Judged(_needs(model, limits), scores[-1])
             losses.append(min(own.loss for own in scores))

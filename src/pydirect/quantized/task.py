@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -36,35 +35,45 @@ WEIGHT_BETWEEN = 0.3
 
 
 SmallMap = FourierFeatures | ForestFeatures
-# Factor on standard deviations, where held-out rows are all nearer to the means.
-LEAST_CALIBRATION = 0.5
+# Factors on the variance over the samples, of which held-out rows choose one: the posterior of the weights does not
+# know that basis functions were chosen given the rows. They are at most half of the number of samples: the variance
+# of a few is near zero at some rows by chance. And the least factor on all standard deviations with each of them.
+SPREADS = np.array([1.0, 2.0, 4.0, 8.0])
+LEAST_CALIBRATION = np.array([0.5, 1.0, 1.0, 1.0])
 
 
 @dataclass(frozen=True)
 class Score:
-    """What held-out rows say about a model.
+    """What held-out rows say about a model, with the variance over its samples times each of `SPREADS`.
 
-    `density`: mean of log √(2πv), v the variances, or of the log losses of labels; `squares`: mean of standardised
-    squared errors, one for labels.
+    `density`: mean of log √(2πv), v the variances, or of the log losses of labels, which have one. `squares`: mean of
+    standardised squared errors, one for labels.
     """
 
-    density: float
-    squares: float
+    density: FloatArray
+    squares: FloatArray
 
     @classmethod
     def mean(cls, scores: Sequence[Score]) -> Score:
         """Return the score of several parts of the rows."""
-        return cls(*np.mean([(own.density, own.squares) for own in scores], axis=0).tolist())
-
-    @property
-    def calibration(self) -> float:
-        """Factor on standard deviations that makes these rows most probable, but at least `LEAST_CALIBRATION`."""
-        return max(math.sqrt(self.squares), LEAST_CALIBRATION)
+        return cls(*np.mean([(own.density, own.squares) for own in scores], axis=0))
 
     @cached_property
+    def _best(self) -> tuple[float, float, float]:
+        """Least loss, and the factors on variances over samples and on all standard deviations that give it."""
+        factors = np.maximum(np.sqrt(self.squares), LEAST_CALIBRATION[: len(self.squares)])
+        losses = self.density + np.log(factors) + self.squares / (2 * factors**2)
+        return min(zip(losses, SPREADS, factors, strict=False))
+
+    @property
     def loss(self) -> float:
         """Mean negative log density after calibration, standardised, or log loss and one half."""
-        return self.density + math.log(self.calibration) + self.squares / (2 * self.calibration**2)
+        return self._best[0]
+
+    def calibrated(self, model: QuantizedPredictor) -> QuantizedPredictor:
+        """Return the model with the variances of least loss."""
+        _, spread, factor = self._best
+        return replace(model, noise=model.noise / spread, calibration=float(factor * np.sqrt(spread)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,8 +138,8 @@ class Task(ABC):
         return np.einsum("ij,ksj->iks", phi, model.weights, optimize=True)
 
     @abstractmethod
-    def score(self, model: QuantizedPredictor) -> Score:
-        """Return what all rows say about a model."""
+    def score(self, model: QuantizedPredictor, handicap: float) -> Score:
+        """Return what all rows say about a model, whose loss is raised by `handicap`."""
 
     @abstractmethod
     def cast(self, features: SmallMap, counts: Sequence[int]) -> list[QuantizedPredictor]:
@@ -234,15 +243,18 @@ class TargetTask(Task):
         points = np.ascontiguousarray(share * x[first] + (1 - share) * x[second])  # on lines between two rows
         return points, self.kernel_mean(points, x, y, weight)
 
-    def score(self, model: QuantizedPredictor) -> Score:
+    def score(self, model: QuantizedPredictor, handicap: float) -> Score:
         """Return what all rows and outputs say, standardised."""
         functions = self.sample_functions(model) / self.outputs.scale[:, None]
-        variance = functions.var(axis=2) + model.noise / self.outputs.scale**2
+        noise = model.noise / self.outputs.scale**2
+        spreads = SPREADS[SPREADS <= max(model.n_samples / 2, 1)]
+        variance = spreads[:, None, None] * functions.var(axis=2) + noise
         error = self.y - functions.mean(axis=2)
-        return Score(self._mean(np.log(2 * np.pi * variance)) / 2, self._mean(error**2 / variance))
+        density = self._mean(np.log(2 * np.pi * variance)) / 2 + handicap
+        return Score(density, self._mean(error**2 / variance))
 
-    def _mean(self, values: FloatArray) -> float:
-        return float(self.weight @ values.mean(axis=1) / self.weight.sum())
+    def _mean(self, values: FloatArray) -> FloatArray:
+        return np.asarray(values.mean(axis=2) @ self.weight / self.weight.sum())
 
     def cast(self, features: SmallMap, counts: Sequence[int]) -> list[QuantizedPredictor]:
         """Draw samples at the noise and prior variance of largest evidence."""
@@ -341,13 +353,13 @@ class LabelTask(Task):
         first = np.unique(self.index[order], return_index=True)[1]
         return np.concatenate([np.delete(order, first), order[first]])
 
-    def score(self, model: QuantizedPredictor) -> Score:
+    def score(self, model: QuantizedPredictor, handicap: float) -> Score:
         """Return the mean log loss of the probabilities averaged over the samples."""
         assert isinstance(model, QuantizedClassifier)
         p = model.probabilities(self.sample_functions(model) + model.offset[:, None])
         right = p[np.arange(len(p)), self.index]
         losses = -np.log(np.maximum(right, np.finfo(float).tiny))
-        return Score(float(self.row_weight @ losses / self.row_weight.sum()), 1.0)
+        return Score((self.row_weight @ losses / self.row_weight.sum())[None] + handicap, np.ones(1))
 
     def cast(self, features: SmallMap, counts: Sequence[int]) -> list[QuantizedPredictor]:
         """Fit the classifier on these features and draw samples about its mean, with Laplace's precision."""
