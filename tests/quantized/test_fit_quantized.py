@@ -38,6 +38,13 @@ def test_a_model_fits_into_its_flash(data):
     assert 0.5 < np.mean(np.abs(mean - y) < 1.64 * std)
 
 
+def test_a_model_says_which_scale_of_the_targets_it_is_of(data):
+    x, y = data(60)
+    for scale, modelled in (("auto", "y itself"), ("log", "log(")):
+        model = fit_quantized(DirectRegressor(target_transform=scale), x, np.exp(y), max_flash=600, n_samples=1)
+        assert model.report()["modelled"].startswith(modelled) and repr(model).endswith(f"{model.modelled}>")
+
+
 def test_more_room_is_never_worse(data, monkeypatch):
     monkeypatch.setattr(fit_quantized_module, "families_of", lambda task: [Family("forest", (0, 4, 6), 0, 2)])
     x, y = data(80)

@@ -92,7 +92,13 @@ class QuantizedModel(Outputs):
     def __repr__(self) -> str:
         counts = {"sample": self.n_samples, "column": self.n_features_in, "output": self.n_outputs}
         samples, columns, outputs = (f"{n} {name}{'s' if n != 1 else ''}" for name, n in counts.items())
-        return f"<{type(self).__name__}: {samples}, {self.arithmetic} arithmetic, {columns}, {outputs}>"
+        described = f"{samples}, {self.arithmetic} arithmetic, {columns}, {outputs} of {self.modelled}"
+        return f"<{type(self).__name__}: {described}>"
+
+    @property
+    def modelled(self) -> str:
+        """What the outputs are of: logits, ``"y itself"``, or another scale of the targets, such as ``"log(y)"``."""
+        return "logits" if self.classes is not None else str(self.target.transform) if self.target else "y itself"
 
     @property
     def n_outputs(self) -> int:
@@ -237,7 +243,7 @@ class QuantizedModel(Outputs):
             other memory (floats take 3 KB of flash more on a core without a single-precision unit), None without an
             integer-only form;
             ``n_basis_functions``, ``n_weights``, ``n_nonzero`` (of all samples) and ``zeros`` (fraction); ``bits``,
-            ``arithmetic``.
+            ``arithmetic``, and what is ``modelled``: y itself, or which scale of the targets.
         """
         n_basis_functions, n_columns = self.packed.shape
         parts, taken = {"weights": self.packed.packed.nbytes}, self.levels != 0
@@ -263,6 +269,7 @@ class QuantizedModel(Outputs):
             "zeros": 1 - nonzero / max(n_basis_functions * n_columns, 1),
             "bits": self.packed.bits,
             "arithmetic": self.arithmetic,
+            "modelled": self.modelled,
         }
 
     @property
