@@ -58,13 +58,10 @@ PYDIRECT_INLINE void fill_strips(const CrossCovariance& p, Index i, Index first_
   const double* z = p.others + first_panel * (d + p.n_linear) * PackD::lanes;
   const double *x = p.x + i * d, *x_linear = p.x_linear + i * p.n_linear;
   for (Index panel = 0; panel < n_panels; ++panel, z += (d + p.n_linear) * PackD::lanes) {
-    const Index n_moving = moving_inputs<R>(p, i, first_panel + panel);
     PackD matern[R], isotropic[R], linear[R], squares[R];
     PYDIRECT_UNROLL for (int r = 0; r < R; ++r) matern[r] = isotropic[r] = squares[r] = broadcast(0.0);
     PYDIRECT_UNROLL for (int r = 0; r < R; ++r) linear[r] = broadcast(p.rest_sum);
-    // Not unrolled: GCC would move all loads to the front and keep the sums in memory.
-    _Pragma("GCC unroll 1") for (Index c = 0; c < n_moving; ++c) {
-      const Index k = p.inputs[c];
+    const auto add_distance = [&](Index k) {
       const PackD zk = load(z + k * PackD::lanes), weight = broadcast(p.weights[k]);
       PYDIRECT_UNROLL for (int r = 0; r < R; ++r) {
         const PackD difference = broadcast(x[r * d + k]) - zk, square = difference * difference;
@@ -80,12 +77,23 @@ PYDIRECT_INLINE void fill_strips(const CrossCovariance& p, Index i, Index first_
           squares[r] = squares[r] + axis * axis;
         }
       }
-    }
-    _Pragma("GCC unroll 1") for (Index c = 0; c < n_moving && p.inputs[c] < p.n_linear; ++c) {
-      const Index k = p.inputs[c];
-      const PackD zk = load(z + (d + k) * PackD::lanes), rest = broadcast(p.rest[k]);
-      PYDIRECT_UNROLL for (int r = 0; r < R; ++r)
-        linear[r] = linear[r] + (broadcast(x_linear[r * p.n_linear + k]) * zk - rest);
+    };
+    const auto product = [&](int r, Index k) {
+      return broadcast(x_linear[r * p.n_linear + k]) * load(z + (d + k) * PackD::lanes);
+    };
+    // Not unrolled: GCC would move all loads to the front and keep the sums in memory.
+    if (p.inputs == nullptr) {
+      _Pragma("GCC unroll 1") for (Index k = 0; k < d; ++k) add_distance(k);
+      _Pragma("GCC unroll 1") for (Index k = 0; k < p.n_linear; ++k) {
+        PYDIRECT_UNROLL for (int r = 0; r < R; ++r) linear[r] = linear[r] + product(r, k);
+      }
+    } else {
+      const Index n_moving = moving_inputs<R>(p, i, first_panel + panel);
+      _Pragma("GCC unroll 1") for (Index c = 0; c < n_moving; ++c) add_distance(p.inputs[c]);
+      _Pragma("GCC unroll 1") for (Index c = 0; c < n_moving && p.inputs[c] < p.n_linear; ++c) {
+        const PackD rest = broadcast(p.rest[p.inputs[c]]);
+        PYDIRECT_UNROLL for (int r = 0; r < R; ++r) linear[r] = linear[r] + (product(r, p.inputs[c]) - rest);
+      }
     }
     double* strip = p.strips + panel * PackD::lanes;
     PYDIRECT_UNROLL for (int r = 0; r < R; ++r) {

@@ -29,7 +29,7 @@ struct CrossCovariance {
   double* strips;  // (3, kRowsTogether, kStripColumns) to work in
   double* out;     // (n_rows, n_others)
   // Inputs in which a row (n_rows, n_words), or one of eight others (⌈n_others/8⌉, n_words), differs from the first of the
-  // others, a bit each; null: all are summed. `inputs` (n_inputs,): 0, 1, …, or to work in.
+  // others, a bit each; null: all are summed. `inputs` (n_inputs,): 0, 1, …, or to work in; null: nothing is left out.
   const std::uint64_t *moving_rows = nullptr, *moving_others = nullptr;
   Index n_words = 0;
   Index* inputs = nullptr;

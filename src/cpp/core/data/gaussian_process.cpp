@@ -155,7 +155,7 @@ void cross_covariance(const CrossCovariance& p, double linear_reach, int twice_s
     CrossCovariance part = p;
     std::vector<Index> inputs(static_cast<std::size_t>(p.n_inputs));
     std::iota(inputs.begin(), inputs.end(), Index{0});
-    part.inputs = inputs.data(), part.rest = rest.data(), part.rest_sum = rest.sum();
+    part.inputs = rests ? inputs.data() : nullptr, part.rest = rest.data(), part.rest_sum = rest.sum();
     Words of_rows_moving(static_cast<std::size_t>(marks ? (end - begin) * n_words : 0));
     for (Index i = begin; i < end && marks; ++i)
       mark_moving(p.x + i * p.n_inputs, first.data(), p.n_inputs, 1, of_rows_moving.data() + (i - begin) * n_words);
