@@ -11,6 +11,7 @@ from sklearn.preprocessing import PowerTransformer, QuantileTransformer
 import pydirect
 from pydirect import DirectRegressor, DirectSearchCV, Fourier, Sequential, StreamError, fit_quantized, quantize
 from pydirect.explain import LeftOutRows
+from pydirect.fitted.predictor import believed
 from pydirect.metrics import nlpd, nlpd_scorer
 from pydirect.predictive import PredictiveDistribution, TargetScale, TransformedDistribution
 from pydirect.quantized import load_quantized
@@ -483,3 +484,13 @@ def test_an_end_at_which_targets_pile_up_is_a_bound():
     alone = np.where(share < 1.0, share, x[:, 1] ** 2)
     other = DirectRegressor(n_basis_functions=60, target_transform="sqrt").fit(x, alone)
     assert other.model_.units.highest[0] == pytest.approx(3 * alone.max())
+
+
+def test_an_end_with_few_targets_is_no_bound():
+    y = np.exp(np.arange(12.0))[:, None]  # each of a twelfth of them
+    low, high = believed(np.vstack([y, y[:1]]), None)
+    assert low < y.min() and high > y.max()
+    heavy = np.ones(200)
+    heavy[0] = 50.0
+    low, _ = believed(np.linspace(1.0, 2.0, 200)[:, None], heavy)
+    assert low < 0

@@ -99,6 +99,13 @@ def test_row_that_determines_its_own_prediction_stays_finite():
     assert np.isfinite(found.residuals).all() and np.isfinite(found.log_density).all()
 
 
+def test_residuals_of_leverages_that_rounding_has_made_impossible_stay_small():
+    y, mean = np.ones((3, 1)), np.array([[1.0], [1 - 1e-9], [1.0]])
+    found = leave_one_out(y, mean, np.array([[0.5], [1.0], [1.001]]), np.ones(1))
+    assert np.abs(found.residuals).max() <= 1e-6  # not 1e5, as of a remainder of rounding
+    assert found.leverages.max() == 1.0
+
+
 def test_copies_are_merged_and_spread_again():
     x = np.array([[3.0], [1.0], [3.0], [3.0], [1.0]])
     y = np.array([[1.0], [2.0], [1.0], [0.0], [2.0]])

@@ -231,6 +231,12 @@ def test_targets_without_a_transform_are_refused(name, y, message):
         TRANSFORM.forward(np.ones((4, 2)))
 
 
+@pytest.mark.parametrize("ends", [{"factor": 2.0}, {"factor": np.inf, "low": 0.0}])
+def test_a_factor_needs_a_finite_bound(ends):
+    with pytest.raises(ValueError, match="factor must be finite"):
+        TransformedDistribution(PredictiveDistribution.gaussian(np.zeros(2), np.ones(2)), TargetScale("log"), **ends)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

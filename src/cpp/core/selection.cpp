@@ -68,7 +68,7 @@ std::vector<std::int64_t> select_columns(const Selection& s, Index most) {
     gain.head(s.n_pairs) = (falls.head(s.n_pairs) - 2.0 * s.least) / s.pair_cost;
     for (const std::int64_t k : taken) gain[k] = -std::numeric_limits<double>::infinity();
     Index best;
-    if (!(gain.maxCoeff(&best) > 0)) {
+    if (Index(taken.size()) >= most || !(gain.maxCoeff(&best) > 0)) {
       if (has_pair) break;
       falls.head(s.n_pairs).maxCoeff(&best);
     }

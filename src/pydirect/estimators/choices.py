@@ -46,10 +46,9 @@ class Nystroem(Choice):
     begins with 512, see there; with a `length_scale` or a `kernel` it takes all that it may.
 
     The kernel is a level, a linear part, a Matérn part with a length-scale per column, whose smoothness is chosen up
-    to its limit, the squared exponential, and a rough part: isotropic or,
-    in regression where it gains more than 10 nats and .02 a row (``search_.product_gain``), a product over columns with
-    a length-scale each, for functions with steps along single columns. Then predictions have derivatives almost
-    everywhere only.
+    to its limit, the squared exponential, in regression, and a rough part: isotropic or, in regression where it gains
+    more than 10 nats and .02 a row (``search_.product_gain``), a product over columns with a length-scale each, for
+    functions with steps along single columns. Then predictions have derivatives almost everywhere only.
 
     Parameters
     ----------

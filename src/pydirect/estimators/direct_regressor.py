@@ -568,7 +568,7 @@ class DirectRegressor(Regressor):
         FeatureMapWarning
             If a column is constant in the rows that fix the feature map, or later rows are far from them.
         TableWarning
-            If effects of categories, which `fit` has learned, give way to columns of 0 and 1.
+            If columns of 0 and 1 replace effects of categories that `fit` learned.
         """
         return self._with_rows(X, y, sample_weight, forget=False)
 
@@ -623,12 +623,12 @@ class DirectRegressor(Regressor):
                 if buffer is None:
                     buffer = RowBuffer.of(rows.table, rows.y, rows.weight)
                 else:
-                    if self.columns_.effects:
-                        now = "categories are now columns of 0 and 1, as always with columns=Columns(effects=False)"
-                        warn(f"effects of categories are of fit alone: {now}", TableWarning)
                     buffer = buffer.copy()
                     change = buffer.subtract if forget else buffer.append
                     change(buffer.coded(rows.table, rows.y, rows.weight))
+                    if self.columns_.effects:
+                        now = "from now on they are columns of 0 and 1, as with columns=Columns(effects=False)"
+                        warn(f"only fit learns effects of categories: {now}", TableWarning)
                 self._fit_to_buffer(plan, buffer, progress, learn=forget)
         self._warn_if_unfinished()
         return self

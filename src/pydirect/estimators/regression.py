@@ -140,9 +140,10 @@ class Sums:
         return replace(self, statistics=self.statistics.divided(repetitions), rotated=rotated, rows=rows)
 
 
+# A model, its sums, and its seconds by stage
+Finished = tuple[FittedRegressor, Sums, dict[str, float]]
 # Models of one encoding of the table after stage 2: plans, units and rows of each, their sums for the first landmarks,
 # and generators for more of these and for inference
-Finished = tuple[FittedRegressor, Sums, dict[str, float]]
 Start = tuple[
     Sequence[RegressionPlan], Sequence[Units], Sequence[TrainingRows], Sums, np.random.Generator, np.random.Generator
 ]
@@ -793,9 +794,9 @@ def finish(start: Start, progress: Progress) -> Iterator[Finished]:
             before, found = {name: spent / len(plans) for name, spent in progress.seconds.items()}, []
             with progress.stage("inference"):
                 for plan, unit, own, outputs in zip(plans, units, rows, outputs_of(rows), strict=True):
-                    begin, part = time.perf_counter(), sums.of_outputs(outputs, own)
+                    started, part = time.perf_counter(), sums.of_outputs(outputs, own)
                     model = infer(plan, unit, part, later)
-                    found.append((model, part, {**before, "inference": time.perf_counter() - begin}))
+                    found.append((model, part, {**before, "inference": time.perf_counter() - started}))
             if not lost_digits(sums.basis, len(rows[0].x), [model for model, *_ in found], plans[0].block_dtype):
                 break
     except BaseException:

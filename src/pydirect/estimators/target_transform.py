@@ -191,8 +191,9 @@ def errors_of_mean(
     if not is_gain((y - means[0]) ** 2 - (y - means[best]) ** 2, weight, 0.0, LEAST_STANDARD_ERRORS):
         best = 0
     mean, factor, low = means[best], 1.0, ends[0]
-    if low > y.min() - np.ptp(y) and (is_gain(y - mean, weight) or is_gain(mean - y, weight)):
-        factor = float(np.average(y - low, weights=weight) / np.average(mean - low, weights=weight))
+    above = float(np.average(mean - low, weights=weight))
+    if low > y.min() - np.ptp(y) and above > 0 and (is_gain(y - mean, weight) or is_gain(mean - y, weight)):
+        factor = float(np.average(y - low, weights=weight)) / above
         mean = low + factor * (mean - low)
     return (y - mean) ** 2, (spreads[best], factor)
 

@@ -192,7 +192,7 @@ def _is_gross(column: FloatArray) -> bool:
     if len(column) < FEWEST_ROWS:
         return False
     away = np.abs(column - np.median(column))
-    away = np.partition(away / away.max(), len(away) - n_few)
+    away = np.partition(away / (away.max() or 1.0), len(away) - n_few)
     rest = float(np.square(away[:-n_few]).sum())
     return 0 < rest < NEGLIGIBLE_SHARE * float(np.square(away).sum())
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Annotated, Any, Self, cast
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
 from pydirect._dense import product
@@ -20,8 +21,9 @@ from pydirect.statistics.gaussian import blocks_of, scale_of, weighted_location_
 
 LARGEST_TARGET = 1e90
 # How far beyond the training targets y is believed where it was transformed: in ranges of theirs, or, of sums over
-# rows, in deviations of what is modelled. Share of the targets at an end from which nothing is believed beyond it.
-BELIEVED, BELIEVED_DEVIATIONS, AT_BOUND = 2.0, 6.0, 0.05
+# rows, in deviations of what is modelled. Share and number of the targets at an end from which nothing is believed
+# beyond it.
+BELIEVED, BELIEVED_DEVIATIONS, AT_BOUND, ROWS_AT_BOUND = 2.0, 6.0, 0.05, 10
 # Rows from which distributions are no wider, and have no heavier tails, for what rows leave open; degrees of freedom of
 # fewer: at least, up to which each row adds one, and rows per degree later.
 MANY_ROWS, LEAST_DEGREES, DEGREES, ROWS_PER_DEGREE = 500, 3.0, 6.0, 20
@@ -197,7 +199,13 @@ def believed(y: FloatArray, weight: FloatArray | None) -> tuple[FloatArray, Floa
     """Return the ends of what is believed of transformed targets (n_rows, n_outputs): bounds where many of them lie."""
     ends = y.min(axis=0), y.max(axis=0)
     varies, (least, most) = ends[1] > ends[0], ends
-    at_least, at_most = (varies & (np.average(y == end, axis=0, weights=weight) >= AT_BOUND) for end in ends)
+
+    def piles_up(end: FloatArray) -> NDArray[np.bool_]:
+        at_end = y == end
+        many = (at_end.sum(axis=0) >= ROWS_AT_BOUND) & (np.average(at_end, axis=0, weights=weight) >= AT_BOUND)
+        return np.asarray(varies & many)
+
+    at_least, at_most = map(piles_up, ends)
     reach = BELIEVED * np.where(varies, most - least, np.abs(most) + 1.0)
     return np.where(at_least, least, least - reach), np.where(at_most, most, most + reach)
 

@@ -109,8 +109,11 @@ def leave_one_out(
     >>> left_out.means.round(12).tolist(), left_out.variances.round(12).tolist()
     ([[4.0], [3.5], [1.5]], [[1.5], [1.5], [1.5]])
     """
-    leverage = np.clip(precision * variance, 0.0, 1.0)
-    remainder = np.maximum(1 - leverage, SMALLEST_REMAINDER)
+    leverage = precision * variance
+    # No leverage exceeds one but by rounding, so that no remainder is known better than the largest excess.
+    lost = np.clip(leverage.max(axis=0, initial=0.0) - 1, SMALLEST_REMAINDER, 1.0)
+    leverage = np.clip(leverage, 0.0, 1.0)
+    remainder = np.maximum(1 - leverage, lost)
     residuals = (targets - mean) / remainder
     latent = variance / remainder
     total = latent + (1 / precision if noise is None else noise)

@@ -126,6 +126,8 @@ class TransformedDistribution:
         for name, least in (("low", -np.inf), ("high", -np.inf), ("spread", 0.0), ("factor", 0.0)):
             if (value := getattr(self, name)) not in (least, np.inf):
                 as_number(value, name, at_least=least)
+        if self.factor != 1.0 and not (np.isfinite(self.factor) and np.isfinite(self.low)):
+            raise ValueError(f"factor must be finite, as low, or 1, got {self.factor} with low={self.low}")
         if not self.low < self.high:
             raise ValueError(f"low must be below high, got {self.low} and {self.high}")
 

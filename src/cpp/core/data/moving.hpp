@@ -1,5 +1,6 @@
 // Inputs in which rows differ from one row, a bit each. Columns of 0 and 1, one per category, are mostly alike in any few
-// rows: sums over inputs skip those that contribute nothing, which changes no bit.
+// rows: sums over inputs skip those that contribute nothing, which changes no bit of what they are
+// for, but for rounding in the search for neighbours.
 #pragma once
 
 #include <cstdint>
