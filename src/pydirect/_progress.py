@@ -75,12 +75,15 @@ class Progress:
         self.verbose = verbose
         self.seconds: dict[str, float] = {}
         self._state: str | None = ""  # of the stage that goes on; None while it reports itself
+        self._ended: str | None = None  # the stage that ended last and may go on
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Time a stage and report it when it ends."""
+        """Time a stage, which is reported when another begins."""
         begin, ended = time.perf_counter(), threading.Event()
         self._state = ""
+        if self._ended != name:
+            self.finish()
         if self.verbose:
             watch = threading.Thread(target=self._watch, args=(name, begin, ended), daemon=True)
             watch.start()
@@ -91,8 +94,14 @@ class Progress:
             if self.verbose:
                 watch.join()
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
-        if self.verbose:
-            self._say(f"{name:<16s} {self.seconds[name]:7.2f} s", "\n")
+        self._ended = name
+
+    def finish(self) -> dict[str, float]:
+        """Report the stage that ended last; return the seconds of all."""
+        if self.verbose and self._ended is not None:
+            self._say(f"{self._ended:<16s} {self.seconds[self._ended]:7.2f} s", "\n")
+        self._ended = None
+        return self.seconds
 
     def _watch(self, name: str, begin: float, ended: threading.Event) -> None:
         """Say every two seconds how long a stage has taken; where lines stay, ever less often."""

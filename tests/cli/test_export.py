@@ -93,6 +93,19 @@ def test_a_budget_is_kept(tmp_path, fit, data, capsys, run, assert_refused):
     assert_refused("export", model, "-o", output, "--max-flash", 1200, message="--data: limits and new levels need it")
 
 
+def test_effects_of_categories_have_no_small_models(tmp_path, run, capsys, assert_refused):
+    rng = np.random.default_rng(0)
+    x, shop, effects = rng.standard_normal(300), rng.integers(0, 80, 300), rng.standard_normal(80)
+    y = x + 2 * effects[shop] + 0.1 * rng.standard_normal(300)
+    data, model = tmp_path / "shops.csv", tmp_path / "m.pydirect"
+    data.write_text("\n".join(["x,shop,y", *(f"{a},s{b},{c}" for a, b, c in zip(x, shop, y, strict=True))]))
+    assert run("fit", data, "--target", "y", "-o", model, "--test-fraction", "0", "--quiet") == 0
+    capsys.readouterr()
+    arguments = ["-o", tmp_path / "m.h", "--max-flash", 2000, "--data", data]
+    assert_refused("export", model, *arguments, message="columns=Columns(effects=False)")
+    assert not (tmp_path / "m.h").exists()
+
+
 @pytest.mark.slow
 def test_budgets_of_classes(tmp_path, fit, data, capsys, run, assert_refused):
     output = tmp_path / "m.h"

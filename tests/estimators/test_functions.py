@@ -4,7 +4,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.preprocessing import StandardScaler
 
-from pydirect import DirectRegressor, MeanField, Polynomial, Sequential
+from pydirect import DirectRegressor, Fourier, MeanField, Polynomial, Sequential
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2, 2, (60, 2)) * [1, 100]
@@ -19,7 +19,7 @@ MODELS = {
     "linear": {"features": "linear"},
     "polynomial": {"features": Polynomial(degree=3)},
     "precomputed": {"features": "precomputed"},
-    "mean field": {"posterior": "mean_field", "n_basis_functions": 40},
+    "mean field": {"posterior": "mean_field", "n_basis_functions": 40, "features": Fourier(length_scale=1.0)},
     "mixture": {"posterior": MeanField(n_components=2), "n_basis_functions": 40},
     "sequential": {"n_basis_functions": 40, "posterior": Sequential(n_levels=63, keep_factor=True)},
     "sqrt": {"target_transform": "sqrt"},

@@ -144,6 +144,7 @@ def test_long_stages_say_that_they_go_on_and_what_is_done(data, capsys, monkeypa
     with progress.stage("statistics"), progress.rows(200) as note:
         note(50, 200)
         time.sleep(0.2)
+    progress.finish()
     *going_on, last = capsys.readouterr().err.splitlines()
     assert 2 <= len(going_on) <= 5  # ever less often, where lines stay
     assert all(" s so far, 25% of 200 rows" in line for line in going_on) and "so far" not in last

@@ -218,6 +218,17 @@ def test_several_outputs_have_weights_of_their_own():
 
 
 @pytest.mark.parametrize("kind", [PooledClassifier, PooledRegressor])
+def test_rows_without_weight_are_as_if_left_out(kind):
+    rng = np.random.default_rng(3)
+    x, y = targets(160, rng)
+    y, weight = (y > np.median(y)).astype(float) if kind is PooledClassifier else y, (np.arange(160) % 4 > 0) * 1.0
+    model, other = (kind(n_basis_functions=30) for _ in range(2))
+    model.fit(x, y, weight)
+    other.fit(x[weight > 0], y[weight > 0])
+    np.testing.assert_allclose(model.predict(x), other.predict(x), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [PooledClassifier, PooledRegressor])
 def test_an_interrupted_pool_is_its_kernel_model(kind, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt

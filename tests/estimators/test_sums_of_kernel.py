@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pydirect import DirectRegressor, Nystroem
-from pydirect.estimators import direct_regressor, regression
+from pydirect.estimators import regression
 from pydirect.estimators.direct_regressor import FeatureMapWarning
 from pydirect.features import maps
 
@@ -82,7 +82,7 @@ def test_an_interrupted_fit_is_not_begun_again(collected, monkeypatch):
         model.posteriors[0].outcome.interrupted = True
         return model
 
-    infer = direct_regressor.infer
-    monkeypatch.setattr(direct_regressor, "infer", interrupted)
+    infer = regression.infer
+    monkeypatch.setattr(regression, "infer", interrupted)
     DirectRegressor(**OPTIONS | {"noise": 1e-10}).fit(*plane(0.3))
     assert collected == ["float64"]

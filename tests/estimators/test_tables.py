@@ -464,7 +464,7 @@ def test_effects_are_not_tried_on_request(shops):
 def test_rows_that_follow_end_effects_with_a_warning(shops, change):
     frame, y, *_ = shops
     options = {"features": SMALL["features"], "n_basis_functions": 300, "noise": "constant"}
-    for columns, told in ((None, r"of fit alone.*Columns\(effects=False\)"), (Columns(effects=False), None)):
+    for columns, told in ((None, r"only fit learns.*Columns\(effects=False\)"), (Columns(effects=False), None)):
         model = DirectRegressor(**options, columns=columns).fit(frame[:300], y[:300])
         assert bool(model.columns_.effects) == (told is not None)
         with pytest.warns(TableWarning, match=told) if told else contextlib.nullcontext():

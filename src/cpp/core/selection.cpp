@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "arrays.hpp"
+#include "core/arrays.hpp"
 
 namespace pydirect {
 namespace {

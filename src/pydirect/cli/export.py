@@ -36,6 +36,8 @@ def run(args: argparse.Namespace) -> None:
         X = model.columns_.encode(table)
     if limits:
         assert X is not None
+        if model.columns_.effects:
+            model.model_.latent.require_no_effects("programs for devices")
         y = _targets(args, model, file, args.target or stored["targets"])
         found = fit_quantized(_unfitted(model), X, y, n_samples=args.samples, **limits)
     else:

@@ -292,7 +292,9 @@ class Estimator(BaseEstimator):
         before = dict(vars(self))
         try:
             with self._threads():
-                yield Progress(self.verbose)
+                progress = Progress(self.verbose)
+                yield progress
+                progress.finish()
         except BaseException:
             self.__dict__ = before
             raise

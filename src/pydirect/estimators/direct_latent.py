@@ -136,7 +136,7 @@ def fit_latent(
     problem, basis = add_landmarks(ProblemMaker(rows, targets, progress), basis, plan.features, rng, plan.max_iter)
     with progress.stage("inference"):
         self.model_ = finish(problem, basis, rows)
-    self.fit_seconds_ = progress.seconds
+    self.fit_seconds_ = progress.finish()
     self._warn_if_unfinished()
 
 

@@ -597,9 +597,9 @@ class DirectRegressor(Regressor):
             plan = self._sums_plan()
             sums: RunningStatistics | None = getattr(self, "statistics_", None)
             buffer: RowBuffer | None = getattr(self, "buffered_rows_", self._rows_of_fit)
+            self._require_earlier_rows(plan, known=sums is not None or buffer is not None)
             if forget and buffer is None:
                 check_is_fitted(self, "statistics_", msg="This %(name)s has no statistics: call partial_fit first.")
-            self._require_earlier_rows(plan, known=sums is not None or buffer is not None)
             summed = buffer is None and hasattr(self, "features_")
             if summed and sums is not None and sums.block_dtype != plan.block_dtype:
                 own, now = sums.block_dtype, plan.block_dtype

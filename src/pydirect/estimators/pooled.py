@@ -330,7 +330,12 @@ class PooledRegressor(Pool, Regressor):
         return plan
 
     def _learn(self, plan: RegressionPlan, given: GivenRows, progress: Progress) -> dict[str, Any]:
-        (given,) = merged([replace(given, absent=None)])  # predictions of the pool take what was filled in as known
+        given = replace(given, absent=None)  # predictions of the pool take what was filled in as known
+        if given.weight is not None:  # trees count rows
+            used = given.weight > 0
+            weight = None if (given.weight[used] == 1).all() else given.weight[used]
+            given = replace(given, x=given.x[used], y=given.y[used], weight=weight)
+        (given,) = merged([given])
         choice = choose_scale(plan, given)
         plan = settled(plan, choice)  # once, for the refits too
         units, rows = fit_units(plan, given, choice=choice)

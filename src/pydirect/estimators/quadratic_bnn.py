@@ -245,7 +245,7 @@ class QuadraticBNNRegressor(Regressor):
         self, columns: ColumnEncoding, model: FittedQuadraticNetwork, coreset: NetworkCoreset, progress: Progress
     ) -> Self:
         self._begin()
-        self.columns_, self.model_, self.coreset_, self.fit_seconds_ = columns, model, coreset, progress.seconds
+        self.columns_, self.model_, self.coreset_, self.fit_seconds_ = columns, model, coreset, progress.finish()
         self._warn_if_unfinished()
         return self
 

@@ -67,11 +67,12 @@ def fit_quantized(
         y itself. Other features, posteriors, kinds of noise, bounds or columns are refused; sizes follow from the
         budget.
     X : array_like of shape (n_rows, n_features_in)
-        Numbers; encode tables with text first, by ``columns_.encode(X)`` of a fitted model. A fifth of the rows is held
-        out to compare models; of targets then each other fifth, to choose between the best of them and to calibrate
-        standard deviations. The model that is returned is fitted to all rows. The scales of the columns and the kernel
-        are fitted once, to all rows, and so is the classifier whose logits choose basis functions. Repeated rows are
-        merged, except for labels: copies of a row may be on both sides.
+        Numbers; encode tables with text first, by ``columns_.encode(X)`` of a model fitted with
+        ``columns=Columns(effects=False)``. A fifth of the rows is held out to compare models; of targets then each
+        other fifth, to choose between the best of them and to calibrate standard deviations. The model that is returned
+        is fitted to all rows. The scales of the columns and the kernel are fitted once, to all rows, and so is the
+        classifier whose logits choose basis functions. Repeated rows are merged, except for labels:
+        copies of a row may be on both sides.
     y : array_like of shape (n_rows,) or (n_rows, n_outputs)
         Outputs share basis functions; so do classes, of which each is separated from the rest when there are more than
         two.
@@ -145,7 +146,10 @@ def _as_numbers(X: ArrayLike) -> FloatArray:
     """Validate rows of X, (n_rows, n_features_in)."""
     values = np.asarray(as_numpy(X))
     if column_names(X) is not None and values.dtype.kind == "O":
-        raise TypeError("X must hold numbers: encode tables with text first, by columns_.encode(X) of a fitted model")
+        raise TypeError(
+            "X must hold numbers: encode tables with text first, by columns_.encode(X) of a model "
+            "fitted with columns=Columns(effects=False)"
+        )
     if values.dtype.kind == "f" and np.isnan(values).any():
         raise ValueError("X must have no missing numbers: fill them in first, by columns_.encode(X) of a fitted model")
     return as_float_array(values, "X", ("n_rows", "n_features_in"))
@@ -261,7 +265,7 @@ def _candidates(part: Task, held: Task | None, counts: Sequence[int], limits: Li
 
 def _no_model(task: Task, n_samples: int, limits: Limits) -> NoModelError:
     """Return the error that says what the smallest model needs."""
-    sketches = (task.sketch(proposals(task, f)(f.sizes[0]), n_samples) for f in families_of(task))
-    smallest = min(sketches, key=lambda model: _needs(model, {"max_flash": 0, **limits}))
+    models = [model for _, model in _fitted(task, [SmallModel(f, f.sizes[0], n_samples) for f in families_of(task)])]
+    smallest = min(models, key=lambda model: _needs(model, {"max_flash": 0, **limits}))
     needed = dict(zip(limits, _needs(smallest, limits), strict=True))
     return NoModelError(f"limits must hold a model, got {dict(limits)}: the smallest needs about {needed}")

@@ -20,6 +20,7 @@ from pydirect.features.kernel import KernelHyperparameters
 from pydirect.linear.posterior import GaussianPosterior
 from pydirect.persistence.schema import AtLeast, Binds, Positive, Shape, Size
 from pydirect.predictive.transformed import TargetUnits
+from pydirect.tables.encoding import listed
 
 
 def as_numpy(X: Any) -> Any:
@@ -30,8 +31,8 @@ def as_numpy(X: Any) -> Any:
 def as_rows(X: ArrayLike, n_features: int, feature_names: tuple[str, ...]) -> FloatArray:
     """Validate rows of X, (n_rows, n_features); a data frame must have the named columns in this order."""
     if (names := tuple(column_names(X) or ())) and feature_names and names != feature_names:
-        hint = "; encode tables first, by columns_.encode(X) of the fitted model" if len(names) < n_features else ""
-        raise ValueError(f"X must have the columns {list(feature_names)} in this order, got {list(names)}{hint}")
+        hint = " (encode tables first, by columns_.encode(X) of the fitted model)" if len(names) < n_features else ""
+        raise ValueError(f"X must have the columns {listed(feature_names)} in this order{hint}, got {listed(names)}")
     return as_float_array(as_numpy(X), "X", ("n_rows", n_features))
 
 

@@ -541,11 +541,12 @@ def what_differs(expected: Sequence[str], given: Sequence[str]) -> str:
     superfluous = [name for name in given if name not in expected]
     twice = [name for name in dict.fromkeys(given) if given.count(name) > 1]
     wrong = (("lacks", lacking), ("also has", superfluous), ("repeats", twice))
-    found = [f"{what} {_listed(names)}" for what, names in wrong if names]
+    found = [f"{what} {listed(names)}" for what, names in wrong if names]
     return f"it {' and '.join(found)}" if found else "it has them in another order; X[model.feature_names_in_] is right"
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many more there are."""
     shown = ", ".join(map(repr, names[:MOST_NAMED]))
     return f"{shown} and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else shown
 
