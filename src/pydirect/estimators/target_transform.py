@@ -23,7 +23,7 @@ from pydirect.predictive.transformed import TargetTransform, TransformedDistribu
 NAMED = ("log", "sqrt", "cbrt", "logit", "asinh")
 IDENTITY = TargetScale("identity")
 # Rows, landmarks and rows of the marginal likelihood with which scales are compared.
-MAX_ROWS, MAX_FEATURES, MAX_SEARCH_ROWS = 1000, 200, 160
+MAX_ROWS, MAX_FEATURES, MAX_SEARCH_ROWS = 1000, 200, 250
 # Rows up to which a kernel of the targets themselves is learned first, and one of another scale where that promises.
 FEW_ROWS = 300
 # Fewer rows, or fewer different targets, choose no scale.
