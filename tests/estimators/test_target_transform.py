@@ -469,6 +469,7 @@ def test_means_of_targets_that_are_mostly_zero_are_as_large_as_the_targets_on_av
     units = model.model_.units
     assert units.factor[0] > 1.1
     assert 0.85 < model.predict(x).mean() / y.mean() < 1.15
+    assert "times as far from the lowest value" in model.summary()
     model.save(tmp_path / "m")
     np.testing.assert_array_equal(pydirect.load(tmp_path / "m").predict(x), model.predict(x))
 

@@ -269,4 +269,7 @@ def words_of_scale(fitted: FittedRegressor) -> str:
         line += f". Leave-one-out scores chose that, by {gains} nats a row over y itself; target_transform=None keeps y"
     if spread is not None and (spread == 0).any():
         line += ". Means are medians, which are closer to rows left out"
+    if units.factor is not None and (units.factor != 1).any():
+        factors = ", ".join(f"{factor:.3g}" for factor in units.factor)
+        line += f". Means are {factors} times as far from the lowest value, to be as large as y on average"
     return line + "."

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Annotated, Any, Self, cast
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
 from pydirect._dense import product
@@ -199,13 +198,10 @@ def believed(y: FloatArray, weight: FloatArray | None) -> tuple[FloatArray, Floa
     """Return the ends of what is believed of transformed targets (n_rows, n_outputs): bounds where many of them lie."""
     ends = y.min(axis=0), y.max(axis=0)
     varies, (least, most) = ends[1] > ends[0], ends
-
-    def piles_up(end: FloatArray) -> NDArray[np.bool_]:
-        at_end = y == end
-        many = (at_end.sum(axis=0) >= ROWS_AT_BOUND) & (np.average(at_end, axis=0, weights=weight) >= AT_BOUND)
-        return np.asarray(varies & many)
-
-    at_least, at_most = map(piles_up, ends)
+    at_least, at_most = (
+        varies & ((y == end).sum(axis=0) >= ROWS_AT_BOUND) & (np.average(y == end, axis=0, weights=weight) >= AT_BOUND)
+        for end in ends
+    )
     reach = BELIEVED * np.where(varies, most - least, np.abs(most) + 1.0)
     return np.where(at_least, least, least - reach), np.where(at_most, most, most + reach)
 
