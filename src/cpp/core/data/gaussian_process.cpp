@@ -146,14 +146,14 @@ void cross_covariance(const CrossCovariance& p, double linear_reach, int twice_s
   // alone or together; few rows are not worth the marks.
   const bool rests = p.n_inputs >= kManyInputs && p.n_others > 0, marks = rests && p.n_rows >= kMarkedRows;
   const Index n_words = n_words_of(p.n_inputs);
-  Vector rest = Vector::Zero(p.n_linear), first(p.n_inputs);
+  Vector rest = Vector::Zero(rests ? p.n_linear : 0), first(rests ? p.n_inputs : 0);
   for (Index k = 0; k < p.n_inputs && rests; ++k) first[k] = p.others[k * kLevelPadding];
   for (Index k = 0; k < p.n_linear && rests; ++k)
     rest[k] = p.others[(p.n_inputs + k) * kLevelPadding] * p.others[(p.n_inputs + k) * kLevelPadding];
   const Words of_others = marks ? moving_others(p, n_words) : Words();
   for_chunks(p.n_rows, kCrossRowsPerChunk, n_threads, [&](Index begin, Index end) {
     CrossCovariance part = p;
-    std::vector<Index> inputs(static_cast<std::size_t>(p.n_inputs));
+    std::vector<Index> inputs(static_cast<std::size_t>(rests ? p.n_inputs : 0));
     std::iota(inputs.begin(), inputs.end(), Index{0});
     part.inputs = rests ? inputs.data() : nullptr, part.rest = rest.data(), part.rest_sum = rest.sum();
     Words of_rows_moving(static_cast<std::size_t>(marks ? (end - begin) * n_words : 0));
