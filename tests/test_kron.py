@@ -125,7 +125,7 @@ def test_different_grids_and_numbers_of_data_points_are_refused():
     for operation in (a.__add__, a.__mul__, a.inner):
         with pytest.raises(ValueError, match="the same sizes at all positions"):
             operation(KroneckerSum.from_terms((3, 2), [{}]))
-        with pytest.raises(ValueError, match="the same number of data points, or one, got 2 and 3"):
+        with pytest.raises(ValueError, match="as many data points, or one, got 2 and 3"):
             operation(KroneckerSum.from_terms((2, 3), [{}], [[1.0, 2.0, 3.0]]))
 
 

@@ -312,9 +312,7 @@ class KroneckerSum:
         if not np.array_equal(self.sizes, other.sizes):
             raise ValueError("sums must have the same sizes at all positions")
         if self.n_data != other.n_data and 1 not in (self.n_data, other.n_data):
-            raise ValueError(
-                f"sums must have the same number of data points, or one, got {self.n_data} and {other.n_data}"
-            )
+            raise ValueError(f"sums must be of as many data points, or one, got {self.n_data} and {other.n_data}")
 
 
 def _constant(array: Any, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -451,10 +451,7 @@ def _interval(y_true: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> tuple[Fl
     if not y.shape == low.shape == high.shape:
         raise ValueError(f"lower and upper must have the shape of y_true, {y.shape}, got {low.shape} and {high.shape}")
     if n := np.count_nonzero(low > high):
-        crossed = (
-            f"{n} of {low.size} intervals have lower ends above upper ones, as quantiles that are fitted one by one"
-        )
-        warn(f"{crossed} have: they contain nothing, and their widths are negative", UserWarning, stacklevel=3)
+        warn(f"{n} of {low.size} intervals contain nothing: lower ends are above upper ones", UserWarning, stacklevel=3)
     return y, low, high
 
 
@@ -622,7 +619,5 @@ def _survival(
 ) -> tuple[FloatArray, NDArray[np.bool_], FloatArray]:
     times, values, seen = finite_array("time", time), finite_array("predicted", predicted), np.asarray(event)
     if times.ndim != 1 or seen.shape != times.shape or values.shape != times.shape or not np.isin(seen, (0, 1)).all():
-        expected = "vectors of one length, event of True and False"
-        got = f"{times.shape}, {seen.shape} and {values.shape}"
-        raise ValueError(f"time, event and predicted must be {expected}, got shapes {got}")
+        raise ValueError("time, event and predicted must be vectors of one length, event of True and False")
     return times, seen.astype(bool), values

@@ -130,7 +130,7 @@ def test_sets_hold_the_right_label_as_often_as_asked(y):
         assert sets.any(axis=1).all()
     assert model.predict_set(x[600:], 0.99).sum() > model.predict_set(x[600:], 0.8).sum()
     for options in ({"bound": "jaakkola"}, {"class_weight": "balanced"}):
-        with pytest.raises(ValueError, match="predict_set needs labels that were left out"):
+        with pytest.raises(ValueError, match="predict_set needs rows in memory"):
             DirectClassifier("linear", **options).fit(x[:100], labels[:100]).predict_set(x[:5])
     with pytest.raises(ValueError, match=r"coverage must be above 0\.0 and below 1\.0"):
         model.predict_set(x, 1.0)

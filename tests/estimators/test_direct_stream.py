@@ -173,7 +173,7 @@ def test_one_row_is_predicted_for_all_outputs_or_refused():
     found, expected = model.predict_one(X[0]), model.predict(X[:1], return_std=True)
     for own, of_rows in zip(found, expected, strict=True):
         np.testing.assert_array_equal(own, of_rows[0])
-    with pytest.raises(ValueError, match=r"x must be one row, .* got dict"):
+    with pytest.raises(ValueError, match=r"x must have shape .* got dict"):
         model.predict_one({"a": 1.0, "b": 2.0})
 
 

@@ -341,7 +341,7 @@ def test_a_stream_says_once_that_a_column_is_empty_or_constant(value, n_first_ro
 @pytest.mark.parametrize("rows", [{"a": 1.0}, [{"a": 1.0}, {"a": 2.0}]])
 def test_rows_as_dicts_are_refused_with_the_way_out(rows):
     for model in (DirectRegressor("linear"), DirectStreamRegressor("linear")):
-        with pytest.raises(TypeError, match=r"got dicts: pandas\.DataFrame\(rows\)"):
+        with pytest.raises(TypeError, match=r"got dicts: use pandas\.DataFrame\(rows\)"):
             model.partial_fit(rows, [1.0, 2.0])
 
 

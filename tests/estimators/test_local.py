@@ -91,7 +91,7 @@ def test_leverages_by_random_signs_are_nearly_exact(monkeypatch, model):
 def test_sums_over_rows_have_none():
     statistics = DirectRegressor(**SMALL).fit_features(X, Y).partial_fit(X, Y)
     assert statistics.local_ is None
-    with pytest.raises(ValueError, match="local must be 'auto' or False where only sums"):
+    with pytest.raises(ValueError, match="local must be 'auto' or False for sums"):
         DirectRegressor(local=8, **SMALL).partial_fit(X, Y)
     with pytest.raises(ValueError, match=r"local must be .* where only sums over rows are kept"):
         DirectSearchCV(DirectRegressor(local=8, **SMALL), {"max_iter": [500, 1000]}, cv=2).fit(X, Y)

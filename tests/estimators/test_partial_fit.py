@@ -240,7 +240,7 @@ def test_features_of_a_kernel_need_targets_and_others_do_not():
 
 
 def test_hyperparameters_are_of_as_many_targets_as_come():
-    with pytest.raises(ValueError, match="y must have 1 outputs, as when the kernel's hyperparameters"):
+    with pytest.raises(ValueError, match="y must have 1 outputs, as before"):
         fixed(**SMALL).partial_fit(X, TWO)
     assert fixed(features="linear").partial_fit(X, TWO).predict(NEW).shape == (20, 2)
 
@@ -295,7 +295,7 @@ def test_statistics_made_by_others_are_fitted(tmp_path):
     for part in parts[1:]:
         total.merge(part)
     assert_equal_to_rounding(model.fit_statistics(total), fixed(TWO, **SMALL).partial_fit(X, TWO))
-    with pytest.raises(ValueError, match="features must be those of the statistics"):
+    with pytest.raises(ValueError, match="features must have the fingerprint"):
         fixed(TWO, **SMALL | {"n_basis_functions": 29}).fit_statistics(total)
     with pytest.raises(TypeError, match="statistics must be a RunningStatistics"):
         model.fit_statistics(3)

@@ -136,7 +136,7 @@ def test_weights_of_classes_multiply_the_odds_of_a_pool(n_classes, rows, pools):
     expected = plain * (1.0 + np.arange(n_classes))
     expected /= expected.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(weighted.predict_proba(x_new), expected, rtol=1e-9)
-    with pytest.raises(ValueError, match="predict_set needs labels that were left out"):
+    with pytest.raises(ValueError, match="predict_set needs rows in memory"):
         weighted.predict_set(x_new)
     without = PooledClassifier(class_weight={0: 0.0, 1: 1.0, 2: 1.0}).fit(x, y) if n_classes == 3 else weighted
     assert without.classes_.tolist() == ([1, 2] if n_classes == 3 else [0, 1])

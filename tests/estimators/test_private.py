@@ -79,7 +79,7 @@ def test_what_is_not_private_is_refused_and_costs_nothing():
         DirectRegressor().private_statistics(X, Y, **options)
     with pytest.raises(ValueError, match="this model was fitted to rows"):
         DirectRegressor("linear").fit(X[:50], Y[:50]).private_statistics(X, Y, **options)
-    with pytest.raises(ValueError, match="no privacy without bounds"):
+    with pytest.raises(ValueError, match="whose length nothing bounds"):
         DirectRegressor("precomputed").fit_features(np.eye(2)).private_statistics(X, Y, **options)
     with pytest.raises(TypeError, match="y_bounds"):
         public_map().private_statistics(X, Y, budget=budget)

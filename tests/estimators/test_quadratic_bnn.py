@@ -116,7 +116,7 @@ def test_posterior_on_the_coreset_has_the_elbo_of_all_rows():
 def test_partial_fit_refuses_networks_deeper_than_its_coreset():
     model = QuadraticBNNRegressor(**FAST).partial_fit(X[:, :2], Y)
     model.set_params(hidden_layer_sizes=(2, 2))
-    with pytest.raises(ValueError, match="at most 1 widths, as when partial_fit began, got 2"):
+    with pytest.raises(ValueError, match="at most 1 widths, as before, got 2"):
         model.partial_fit(X[:, :2], Y)
     assert model.coreset_.n_samples == 80
 

@@ -133,7 +133,7 @@ def test_rows_without_a_label_are_left_out_on_request(tmp_path):
     ("parameters", "data", "error", "message"),
     [
         ({"bound": "jaakkola"}, (X, TWO), ValueError, "bound must be 'softmax' for fit_stream"),
-        ({}, (as_blocks(),), ValueError, "X must be readable several times"),
+        ({}, (as_blocks(),), ValueError, "X must be readable many times"),
         ({}, (X, np.c_[THREE, THREE]), (ValueError, TypeError), "labels must be one column"),
         ({}, (X, Z), ValueError, "y must hold labels, got the number"),
         ({}, ([(X[:9], TWO[:9]), (X[9:], Z[9:])],), StreamError, "block 1: y must hold labels, got the number"),

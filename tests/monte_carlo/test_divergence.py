@@ -228,7 +228,7 @@ INVERSE_GAMMA = mc.UserDensity(
 )
 
 INADMISSIBLE = [
-    ("horseshoe", ("normal", 0.0, 1.0), r"E \|xi\|\^2, which is infinite"),
+    ("horseshoe", ("normal", 0.0, 1.0), r"E \|xi\|\^2, .* is infinite"),
     ("horseshoe", ("laplace", 0.0, 1.0), r"E \|xi\|\^1"),
     ("horseshoe", ("logistic", 0.0, 1.0), r"E \|xi\|\^1"),
     (("inverse_gamma", 2.0), ("normal", 0.0, 1.0), r"E \|xi\|\^2"),
@@ -241,8 +241,8 @@ INADMISSIBLE = [
     ("normal", ("exponential", 1.0), "support"),
     ("lognormal", ("pareto", 1.0), "support"),
     ("exponential", ("pareto", 1.0), "support"),
-    (("log_gamma", 2.0), ("gamma", 2.0), "exist for some scales only"),
-    (("log_gamma", 2.0), mc.UserDensity(np.negative, np.sign, tail_powers=(2.0,)), "exist for some scales only"),
+    (("log_gamma", 2.0), ("gamma", 2.0), "which need not exist"),
+    (("log_gamma", 2.0), mc.UserDensity(np.negative, np.sign, tail_powers=(2.0,)), "which need not exist"),
     ("exponential", INVERSE_GAMMA, r"E \|xi\|\^-1"),
     ("normal", mc.UserDensity(np.negative, np.sign, tail_powers=[-1.0]), r"E \|xi\|\^-1"),
     ("normal", ("polynomial", ((0.0, 0.0, 1.0),)), "does not tend to zero"),

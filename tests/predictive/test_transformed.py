@@ -272,5 +272,5 @@ def test_a_transformer_is_read_off_where_targets_are_and_goes_on_straight():
     far = np.array([-1e3, 1e3])
     np.testing.assert_allclose(scale.inverse(scale.forward(far)), far, rtol=1e-9)
     falling = FunctionTransformer(lambda y: -y, lambda z: -z).fit(y[:, None])
-    with pytest.raises(ValueError, match="target_transform must increase with y"):
+    with pytest.raises(ValueError, match="target_transform must be finite and increase with y"):
         TargetScale.of_transformer(falling, y)

@@ -77,7 +77,7 @@ def test_samples_are_the_first_draws_and_one_is_the_nearest_vector(kind):
 
 def test_more_samples_than_kept_draws_are_refused():
     estimator, _, _ = fitted_model()
-    with pytest.raises(ValueError, match="n_samples must be at most 8, the number of draws that the posterior keeps"):
+    with pytest.raises(ValueError, match="n_samples must be at most n_draws of the fit, 8"):
         quantize(estimator, 9)
 
 

@@ -220,7 +220,7 @@ def test_statistics_come_back_from_a_file_bit_for_bit_and_go_on(tmp_path):
     assert_same_bits(alone, first)
     with pytest.raises(ValueError, match="must be given their feature map"):
         alone.update(X, Y)
-    with pytest.raises(ValueError, match="features must be those of the statistics"):
+    with pytest.raises(ValueError, match="features must have the fingerprint"):
         RunningStatistics.load(path, LinearFeatures(B - 1))
     grown = RunningStatistics.load(path, FEATURES).update(X[400:], Y[400:], WEIGHT[400:])
     assert_equal_to_rounding(grown, of(slice(None)))

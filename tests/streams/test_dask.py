@@ -90,7 +90,7 @@ def test_a_data_frame_is_fitted_by_the_names_of_its_columns(table, single):
 
 def test_columns_that_features_were_not_fixed_by_are_refused(table):
     model = DirectRegressor(**PARAMETERS).fit_features(table[["a", "b", "c"]].head(500), Y[:500])
-    with pytest.raises(ValueError, match=r"X must have the columns \['a', 'b', 'c'\], in this order, .* got \['b'"):
+    with pytest.raises(ValueError, match=r"X must have the columns \['a', 'b', 'c'\], in this order, got \['b'"):
         model.fit_stream(table[["b", "a", "c", "price"]], "price", keep_features=True)
     with pytest.raises(ValueError, match="X must have 3 columns, as when features were fixed, got 4"):
         model.fit_stream(table, "price", keep_features=True)
@@ -140,7 +140,7 @@ def test_a_worker_killed_in_mid_run_costs_time_only(client, single, tmp_path):
     [
         ((as_dask(X), Y), {}, TypeError, "must be Dask collections like X"),
         ((as_dask(X), "price"), {}, TypeError, "must be arrays when X is not a data frame"),
-        ((as_dask(X), da.from_array(Y, chunks=3000)), {}, ValueError, r"the same partitions of rows, got \[5, 2\]"),
+        ((as_dask(X), da.from_array(Y, chunks=3000)), {}, ValueError, r"the same partitions, got \[5, 2\]"),
         ((as_dask(X), as_dask(Y)), {"checkpoint": "c"}, ValueError, "must not be given for Dask"),
         ((as_dask(X * np.nan), as_dask(Y)), {}, StreamError, r"partition \d, its row 0: column 0 of X must be finite"),
     ],

@@ -195,9 +195,7 @@ class Candidates:
         if len(fitted.posteriors) > 1:
             raise ValueError(f"model must be of one target, got {len(fitted.posteriors)}")
         if units.active is not None:
-            raise ValueError(
-                f"model must have no transformed target, got {units.active}: fit with target_transform=None"
-            )
+            raise ValueError(f"model must have no transformed target, got {units.active}: use target_transform=None")
         x, unit = latent.split(model.encode_rows(X))[0], float(units.scale[0] * units.calibration)
         scale = (unit * float(latent.prior_scale[0])) ** 2
         with threads(model.n_threads), single_blas_thread():

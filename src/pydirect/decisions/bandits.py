@@ -347,10 +347,7 @@ class SharedBandit(ContextualBandit):
         """
         x = np.asarray(candidates)
         if x.ndim not in (2, 3) or x.size == 0:
-            raise ValueError(
-                "candidates must have shape (n_candidates, n_features_in) or (n_rounds, n_candidates, n_features_in), "
-                f"none of them 0, got {x.shape}"
-            )
+            raise ValueError(f"candidates must have shape ([n_rounds,] n_candidates, n_features_in), got {x.shape}")
         rows, shape = self._rows(x.reshape(-1, x.shape[-1]), "candidates"), (-1, x.shape[-2])
         if self.policy == "ucb":
             mean, std = self._moments(rows)

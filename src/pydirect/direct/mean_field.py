@@ -97,10 +97,7 @@ class MeanFieldRegression:
         target = as_target_statistics(statistics)
         levels = as_levels(levels, target.n_weights)
         if (np.abs(levels).max(axis=1) > FARTHEST_LEVELS * np.ptp(levels, axis=1)).any() and levels.shape[1] > 1:
-            raise ValueError(
-                f"levels must not lie further from zero than {FARTHEST_LEVELS:g} times their range, where rounding "
-                "would hide their differences: subtract their middle and the targets' share of it"
-            )
+            raise ValueError(f"levels must lie within {FARTHEST_LEVELS:g} times their range of 0: subtract a constant")
         log_prior = as_log_prior(log_prior, levels, target.n_weights)
         return cls(target, levels, log_prior, NoiseGrid.of(noise_levels, log_noise_prior))
 

@@ -108,10 +108,7 @@ def start_state(start: MeanFieldPosterior | MixturePosterior, climb: Climb, n_co
     model = climb.model
     shape = (model.statistics.n_weights, model.levels.shape[1])
     if start.q.shape != shape or start.noise.q.shape != model.noise.levels.shape:
-        raise ValueError(
-            f"start must have probabilities of shape {shape} and {model.noise.n_levels} noise levels, got "
-            f"{start.q.shape} and {start.noise.q.size}"
-        )
+        raise ValueError(f"start must have probabilities of shape {shape} and {model.noise.n_levels} noise levels")
     alpha, q = np.ones(1), start.q[None]
     if isinstance(start, MixturePosterior):
         alpha, q = start.alpha, start.component_q

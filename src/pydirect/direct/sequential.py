@@ -146,10 +146,8 @@ class SequentialRegression:
         reach = coverage * sd + (np.abs(mean) if self.level_scales == "own" else 0.0)
         needed = np.ceil(np.log2(reach / (edge * self.step)))
         if np.abs(needed).max() > LARGEST_EXPONENT:
-            raise self._failure(
-                f"own scales must have exponents from {-LARGEST_EXPONENT} to {LARGEST_EXPONENT}, got "
-                f"{needed.min():.0f} to {needed.max():.0f}, as of columns in very different units"
-            )
+            least, most = needed.min(), needed.max()
+            raise self._failure(f"own scales span 2^{least:.0f} to 2^{most:.0f}, as of columns in very different units")
         if self.ties is not None:
             largest = np.full(self.ties.max() + 1, -np.inf)
             np.maximum.at(largest, self.ties, needed)
@@ -326,14 +324,10 @@ def fit_sequential(
     as_choice(draws, "draws", DRAW_KINDS)
     unit_levels = as_own_levels(levels, n_levels) if own else _shared_levels(levels, n_levels, b)
     if log_prior is not None and own:
-        raise ValueError(
-            f"log_prior must be None with level_scales={level_scales!r}, whose levels come later: give a prior"
-        )
+        raise ValueError(f"log_prior must be None with level_scales={level_scales!r}: give a prior")
     prior = as_prior(prior)
     if own and not isinstance(prior, DensityPrior | SpikeAndSlabPrior):
-        raise ValueError(
-            f"prior must have a density for level_scales={level_scales!r}, got {prior!r}: use level_scales='shared'"
-        )
+        raise ValueError(f"prior must have a density, or use level_scales='shared', got {prior!r}")
     model = SequentialRegression(
         statistics=target,
         noise=noise,

@@ -256,10 +256,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         if self.sampler is not None:
             return self.values(self.draw(n_samples, "independent", rng).codes)
         if n_samples > self.n_draws:
-            raise ValueError(
-                f"n_samples must be at most {self.n_draws}, the number of stored draws, got {n_samples}: fit "
-                "with more n_draws, or with keep_factor=True where that is offered"
-            )
+            raise ValueError(f"n_samples must be at most {self.n_draws}, the fit's n_draws, got {n_samples}")
         return self.draws[rng.permutation(self.n_draws)[:n_samples]]
 
     def _exact_sampler(self) -> SequentialSampler | None:

@@ -362,15 +362,11 @@ class MixturePrior:
         levels = as_levels(levels, n_weights)
         log_masses = self._log_masses(levels)
         if (np.isfinite(log_masses) != np.isfinite(log_masses[0])).any():
-            raise ValueError(
-                "components must allow the same levels: a component that forbids one could never be chosen"
-            )
+            raise ValueError("components must allow the same levels: one that forbids a level is never chosen")
         groups = np.zeros(n_weights, dtype=np.intp)
         if self.groups is not None:
             if np.shape(self.groups) != (n_weights,):
-                raise ValueError(
-                    f"groups must have one number per weight, {n_weights}, got shape {np.shape(self.groups)}"
-                )
+                raise ValueError(f"groups must have one number per weight, {n_weights}, got {np.shape(self.groups)}")
             groups = np.unique(self.groups, return_inverse=True)[1].astype(np.intp)
         return MixturePriorTable(log_masses, np.log(self._weights()), groups, self.bound)
 

@@ -311,9 +311,7 @@ def predict_set(self: Classifier, X: ArrayLike, coverage: float = 0.9) -> NDArra
     coverage = as_number(coverage, "coverage", above=0.0, below=1.0)
     known = self.model_.left_out_probability
     if not len(known):
-        raise ValueError(
-            "predict_set needs labels that were left out: fit rows in memory with bound='softmax' and class_weight=None"
-        )
+        raise ValueError("predict_set needs rows in memory, bound='softmax' and class_weight=None in fit")
     rank = int((1 - coverage) * (len(known) + 1))  # of the least probability that is in a set
     least = known[rank - 1] if rank else 0.0
     probability = self.predict_proba(X)

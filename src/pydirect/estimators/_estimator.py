@@ -307,9 +307,7 @@ class Estimator(BaseEstimator):
     def _validated(self, X: Any, *y: Any, reset: bool = True, **checks: Any) -> Any:
         """Return X, an array or a `Table`, and y if it is given, as scikit-learn validates them."""
         if type(X) is dict or (isinstance(X, list) and X and isinstance(X[0], dict)):  # sparse arrays may be dicts
-            raise TypeError(
-                "X must be rows of numbers or a frame, got dicts: pandas.DataFrame(rows) makes a frame of them"
-            )
+            raise TypeError("X must be rows of numbers or a frame, got dicts: use pandas.DataFrame(rows)")
         for name, values in zip(("X", "y"), (X, *y), strict=False):
             refuse_what_numpy_converts(values, name)
         for targets in y:
@@ -403,9 +401,7 @@ class Estimator(BaseEstimator):
             raise ValueError(f"X must have {self.n_features_in_} columns, as when features were fixed, got {n_columns}")
         known = getattr(self, "feature_names_in_", None)
         if known is not None and names is not None and list(known) != names:
-            raise ValueError(
-                f"X must have the columns {list(known)}, in this order, as when features were fixed, got {names}"
-            )
+            raise ValueError(f"X must have the columns {list(known)}, in this order, got {names}")
 
     def _feature_names(self) -> tuple[str, ...]:
         """Names of the columns of encoded rows; none for arrays."""
@@ -484,9 +480,7 @@ class Estimator(BaseEstimator):
 
     def quantizable(self) -> Any:
         """Return the fitted model as data that `pydirect.quantize` takes."""
-        raise TypeError(
-            f"model must be a DirectRegressor or a DirectClassifier to be quantized, got {type(self).__name__}"
-        )
+        raise TypeError(f"model must be a DirectRegressor or DirectClassifier, got {type(self).__name__}")
 
     def quantize(self, n_samples: int = 16, **options: Any) -> QuantizedPredictor:
         """Return a few posterior samples as packed integers, which predict by themselves; see `pydirect.quantize`.

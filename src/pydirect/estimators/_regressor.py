@@ -214,10 +214,8 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
         targets, weight = self._check_targets(y, len(x)), as_sample_weight(sample_weight, len(x))
         n = len(x) if weight is None else float(weight.sum() ** 2 / np.square(weight).sum())
         if n < FEWEST_CALIBRATED:
-            warn(
-                f"calibrate should be given at least {FEWEST_CALIBRATED} rows, got {n:g}: the factor is mostly chance",
-                UserWarning,
-            )
+            few = f"calibrate should be given at least {FEWEST_CALIBRATED} rows, got {n:g}: the factor is mostly chance"
+            warn(few, UserWarning)
         with self._threads():
             self.model_ = model.calibrated(model.calibration_of(x, targets, weight))
         return self

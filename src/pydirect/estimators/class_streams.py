@@ -94,10 +94,7 @@ def label_source(X: Any, y: Any, sample_weight: Any, text: Codebook | None) -> t
     if codes is None:
         raise TypeError("X must be a source of labels: give it LabelCodes")
     if not source.repeatable:
-        raise ValueError(
-            "X must be readable several times, as classification takes many passes over it: a list of blocks or a "
-            "function that returns an iterator, not an iterator"
-        )
+        raise ValueError("X must be readable many times: a list of blocks, or a function that returns an iterator")
     return source, codes
 
 

@@ -316,9 +316,7 @@ class DirectRegressor(Regressor):
                 "to rows in memory, or use noise='auto'"
             )
         if plan.local not in (None, "auto"):
-            raise ValueError(
-                f"local must be 'auto' or False where only sums over rows are kept, got {plan.local}; use fit"
-            )
+            raise ValueError(f"local must be 'auto' or False for sums over rows, got {plan.local}; use fit")
         return replace(plan, noise="constant") if plan.noise == "auto" else plan
 
     def _begin(self) -> None:
@@ -516,10 +514,7 @@ class DirectRegressor(Regressor):
     ) -> None:
         unit = self.features_.target_scale
         if unit is not None and len(unit) != statistics.n_outputs:
-            raise ValueError(
-                f"y must have {len(unit)} outputs, as when the kernel's hyperparameters were learned, got "
-                f"{statistics.n_outputs}"
-            )
+            raise ValueError(f"y must have {len(unit)} outputs, as before, got {statistics.n_outputs}")
         with progress.stage("inference"):
             shared = Standardised.of(statistics, repetitions)
             units, sums = given_sums(plan, self.features_, statistics, shared, self._one_dimensional)
@@ -741,9 +736,7 @@ class DirectRegressor(Regressor):
             run: StreamRun | DaskRun
             if is_dask(X):
                 if checkpoint is not None or drop_missing:
-                    raise ValueError(
-                        "checkpoint and drop_missing must not be given for Dask, which has its own of each"
-                    )
+                    raise ValueError("checkpoint and drop_missing must not be given for Dask, which has its own")
                 run = DaskRun(X, y, sample_weight, progress)
             else:
                 if checkpoint is not None and plan.features.kind == "transformer":

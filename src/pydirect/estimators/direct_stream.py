@@ -406,9 +406,7 @@ class DirectStreamRegressor(Regressor):
         """
         rows = np.asarray(x)[None]
         if rows.ndim != 2:
-            raise ValueError(
-                f"x must be one row, of shape (n_features_in,), got {type(x).__name__} of {rows.ndim - 1} dimensions"
-            )
+            raise ValueError(f"x must have shape (n_features_in,), got {type(x).__name__} of shape {rows.shape[1:]}")
         opened = self._opened() if self._is_one(rows) else None
         found = None if opened is None else opened.rows.predict(rows)
         if found is None:

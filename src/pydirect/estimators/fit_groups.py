@@ -153,9 +153,7 @@ class GroupedRegressor(dict[Hashable, DirectRegressor]):
             raise ValueError("X must have rows, got none")
         unknown = [label for label in labels if label not in self]
         if unknown:
-            raise ValueError(
-                f"groups must have been fitted, got {shown(unknown[0])}: predict groups without rows by new_group"
-            )
+            raise ValueError(f"groups must have been fitted, got {shown(unknown[0])}: new_group predicts others")
         order, starts = _sorted(codes, len(labels))
         parts = []
         for label, rows in zip(labels, np.split(order, starts), strict=True):

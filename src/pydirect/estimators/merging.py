@@ -64,9 +64,7 @@ def merge_models(models: Sequence[Any]) -> Any:
         raise ValueError("models must be at least one, got none")
     for model in models:
         if not hasattr(model, "_of_sums"):
-            raise TypeError(
-                f"models must be regressors that keep sums over rows, as DirectRegressor, got {type(model).__name__}"
-            )
+            raise TypeError(f"models must keep sums over rows, as DirectRegressor does, got {type(model).__name__}")
         check_is_fitted(model)
         if hasattr(model, "buffered_rows_"):
             raise ValueError(
@@ -74,10 +72,7 @@ def merge_models(models: Sequence[Any]) -> Any:
                 "follows them: fix it by fit_features before partial_fit, or give the rows of both to one model"
             )
         if not hasattr(model, "statistics_"):
-            raise ValueError(
-                "models must keep sums over their rows, which those of fit do not: use partial_fit after fit_features, "
-                "or fit_stream"
-            )
+            raise ValueError("models must keep sums over rows: use partial_fit after fit_features, or fit_stream")
     first = models[0]
     total = first.statistics_.emptied()
     for number, model in enumerate(models):
@@ -113,10 +108,7 @@ def require_public_map(basis: Basis | None, fitted_to_rows: bool) -> None:
 def norm_bound_of(basis: Basis) -> float:
     """Bound on the length of Φ(x), where the map has one."""
     if not _has_inputs(basis):
-        raise ValueError(
-            f"norm_bound must be given for {basis.map.kind} features, whose length nothing bounds: there is no "
-            "privacy without bounds"
-        )
+        raise ValueError(f"norm_bound must be given for {basis.map.kind} features, whose length nothing bounds")
     ones = np.ones((1, basis.map.n_features_in))
     if basis.map.residual_kernel is not None:
         return float(np.sqrt(basis.map.residual_kernel.diagonal(ones)[0]))

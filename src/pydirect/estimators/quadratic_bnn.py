@@ -184,9 +184,7 @@ class QuadraticBNNRegressor(Regressor):
         rows = x, np.asarray(target, dtype=np.float64)
         weight = as_sample_weight(sample_weight, len(x))
         if earlier is not None and depth > earlier.depth:
-            raise ValueError(
-                f"hidden_layer_sizes must hold at most {earlier.depth} widths, as when partial_fit began, got {depth}"
-            )
+            raise ValueError(f"hidden_layer_sizes must hold at most {earlier.depth} widths, as before, got {depth}")
         progress = Progress(self.verbose)
         with self._threads():
             if earlier is None:

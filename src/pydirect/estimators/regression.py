@@ -884,9 +884,7 @@ def _prior_table(prior: MixturePrior, levels: FloatArray, kind: str, basis: Basi
     assert columns is not None
     groups, d = np.asarray(prior.groups), columns.n_columns
     if len(groups) not in (d, n_weights):
-        raise ValueError(
-            f"groups must have one number per column of X, {d}, or per weight, {n_weights}, got {len(groups)}"
-        )
+        raise ValueError(f"groups must have one number per column, {d}, or weight, {n_weights}, got {len(groups)}")
     if len(groups) != d:
         return prior.table(levels, n_weights)
     own = groups[columns.origins][basis.input_map.kept]

@@ -350,9 +350,7 @@ class RowInfluence(KnownRows):
         leverage = precisions * variances
         none = np.flatnonzero((leverage > 1 + LARGEST_DIFFERENCE).any(axis=1))
         if len(none):
-            raise ValueError(
-                f"X must be rows that the model was fitted to, with their weights: row {none[0]} is none of them"
-            )
+            raise ValueError(f"X must be rows of the fit, with their weights: row {none[0]} is none of them")
         leverage = np.clip(leverage, 0.0, 1.0)
         distances = [cooks_distance(*own) for own in zip(errors.T, leverage.T, precisions.T, strict=True)]
         self._counts, self._each = counts, list(zip(posteriors, errors.T, variances.T, strict=True))

@@ -179,10 +179,7 @@ class PolynomialFeatures(FeatureMap):
     def __post_init__(self) -> None:
         as_count(self.degree, "degree")
         if self.n_weights > 20_000:
-            raise ValueError(
-                f"degree must give at most 20000 monomials, got {self.n_weights} "
-                f"for degree {self.degree} of {self.n_features_in} inputs"
-            )
+            raise ValueError(f"degree must give at most 20000 monomials, got {self.n_weights} for degree {self.degree}")
 
     @property
     def n_weights(self) -> int:
@@ -372,9 +369,7 @@ class NystroemFeatures(FeatureMap):
         k = self.functions(self.landmarks, resolve_n_threads())
         factor = cholesky_with_jitter(k, float(k.diagonal().mean()))
         if factor is None:
-            raise ValueError(
-                "the covariance of the landmarks cannot be factorised, got hyperparameters beyond their range"
-            )
+            raise ValueError("landmarks must have a covariance with a factor: hyperparameters are beyond their range")
         return factor, float(np.mean(np.square(k)))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -416,9 +411,7 @@ class NystroemFeatures(FeatureMap):
 
     def gradient(self, x: FloatArray) -> Along:
         if not isinstance(self.hyperparameters, KernelHyperparameters):
-            raise TypeError(
-                "features must be of the package's own kernel to have gradients, got a kernel of scikit-learn"
-            )
+            raise TypeError("features must be of the package's own kernel to have gradients")
         return kernel_gradient(self.hyperparameters, x, self.landmarks)
 
     @property

@@ -84,9 +84,7 @@ def _between_landmarks(
     # Rounding of k(x, x') − Φ(x)ᵀΦ(x') stays below the smallest jitter, relative to the kernel's own variance.
     factor = cholesky_with_jitter(covariance, kernel.typical_variance(first))
     if factor is None:
-        raise ValueError(
-            "X must be within reach of the training rows, or the covariance of its rows is lost to rounding"
-        )
+        raise ValueError("X must be within reach of the training rows: its covariance is lost to rounding")
     normal = rng.standard_normal((len(first), n_draws))
     drawn = [_kept_share(variance, mean_residual)[:, None] * product(factor, normal, n_threads)]
     for begin in range(EXACT_ROWS, len(inputs), BLOCK_ROWS):

@@ -180,9 +180,7 @@ def _generalized_error(location: float = 0.0, scale: float = 1.0, exponent: floa
         pieces, knots = ((right,), ()) if exponent % 2 == 0 else ((left, right), (0.0,))
         return Density("polynomial", "real", constant, location, pieces=pieces, knots=knots)
     if location != 0.0:
-        raise ValueError(
-            f"exponent must be an integer up to {HIGHEST_DEGREE} for a location other than zero, got {exponent}"
-        )
+        raise ValueError(f"exponent must be an integer up to {HIGHEST_DEGREE} unless location is 0, got {exponent}")
     return _powers(constant, (exponent, factor))
 
 

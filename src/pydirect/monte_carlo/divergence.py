@@ -161,28 +161,18 @@ class MonteCarloDivergence:
         """Raise unless KL(q ‖ p) is finite."""
         q, p, terms = self.posterior, self.prior, self._terms
         if SUPPORTS.index(q.support) < SUPPORTS.index(p.support):
-            raise InadmissiblePairError(
-                f"the {q.name} posterior's support ({q.support}) is not within that of {p.name} ({p.support}): "
-                "the divergence is infinite"
-            )
+            raise InadmissiblePairError(f"{p.name} has no mass on all of the {q.name} posterior's support: {q.support}")
         if isinstance(p, Density) and p.name == "polynomial" and not p.tails_fall(left=q.support == "real"):
-            raise InadmissiblePairError(
-                f"{p.name} does not tend to zero with the {q.name} posterior's weights: it is no density"
-            )
+            raise InadmissiblePairError(f"{p.name} does not tend to zero with weights: it is no density")
         powers = p.tail_powers if terms is None else terms.tail_powers
         if q.name == "log_gamma" and self._exponentiated:
             if terms is not None or any(r > 0.0 for r in powers):
-                raise InadmissiblePairError(
-                    f"{p.name} needs powers of the log_gamma posterior's weights, which exist for some scales only"
-                )
+                raise InadmissiblePairError(f"{p.name} needs powers of log_gamma weights, which need not exist")
             return
         # A log-normal law has all powers.
         lacking = [] if self._exponentiated else [r for r in powers if not has_moment(q, r)]
         if lacking:
-            raise InadmissiblePairError(
-                f"{p.name} needs E |xi|^{lacking[0]:g}, which is infinite for the {q.name} posterior: so is the "
-                "divergence"
-            )
+            raise InadmissiblePairError(f"E |xi|^{lacking[0]:g}, which {p.name} needs, is infinite for {q.name}")
 
     def _computation_of_mode(self) -> str:
         """How this mode computes the divergence, or its estimate where it is infinite; see `_draw`."""
@@ -210,10 +200,7 @@ class MonteCarloDivergence:
             )
         known = DIRECT_POWERS.get("radial" if q.name == "radial" else q.law, ())
         if mode == "direct" and not set(terms.sums) <= set(known):
-            raise InadmissiblePairError(
-                "mode 'direct' must draw the law of the sums, which is not known for "
-                f"{terms.sums} of the {q.name} posterior"
-            )
+            raise InadmissiblePairError(f"the law of the sums {terms.sums} of {q.name} is not known: no mode 'direct'")
         return "ranks" if terms.knots else "sums"
 
     @property

@@ -45,10 +45,7 @@ def cholesky_of_ridge(
         factor, failed_at = factorise_ridge(narrow if single and narrow is not None else a, ridge + raised, precision)
         if not failed_at:
             return factor
-    raise np.linalg.LinAlgError(
-        f"A + ridge must be positive definite, but its Cholesky factorisation failed at column {failed_at}: raise the "
-        "ridge or rescale the problem"
-    )
+    raise np.linalg.LinAlgError(f"A + ridge must be positive definite, failed at column {failed_at}")
 
 
 def factorise_ridge(

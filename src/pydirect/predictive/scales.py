@@ -111,9 +111,7 @@ class TargetScale:
         usable = np.isfinite(z) & (np.diff(z, prepend=-np.inf) > 1e-12 * (np.nanmax(np.abs(z)) or 1.0))
         inside = (knots >= low) & (knots <= high)
         if (usable & inside).sum() < max(2, 0.5 * inside.sum()):
-            raise ValueError(
-                f"target_transform must increase with y and be finite for all of it, which {shown(transformer)} is not"
-            )
+            raise ValueError(f"target_transform must be finite and increase with y, got {shown(transformer)}")
         # Beyond the first gap on either side nothing is used.
         first, last = np.flatnonzero(usable & inside)[[0, -1]]
         used = usable.copy()

@@ -109,9 +109,7 @@ class QuadraticOptions:
         if anew and not has_density:
             raise ValueError(f"prior must have a density {wanted}; use n_regrids=0 for one with atoms")
         if anew and self.n_levels < FEWEST_LEVELS:
-            raise ValueError(
-                f"n_levels must be at least {FEWEST_LEVELS} {wanted}, got {self.n_levels}; use n_regrids=0"
-            )
+            raise ValueError(f"n_levels must be at least {FEWEST_LEVELS} {wanted}, got {self.n_levels}: n_regrids=0")
 
 
 @dataclass(frozen=True)
@@ -154,9 +152,7 @@ def start_from(problem: Problem, start: NetworkPosterior) -> Run:
     as_instance(start, "start", NetworkPosterior)
     n_levels = problem.options.n_levels
     if start.shape != problem.shape or start.q.shape[1] != n_levels:
-        raise ValueError(
-            f"start must have shape {problem.shape} and {n_levels} levels, got {start.shape} and {start.q.shape[1]}"
-        )
+        raise ValueError(f"start must have shape {problem.shape} and {n_levels} levels, got {start.shape}")
     logits = np.maximum(start.weights.logits, LOWEST_LOGIT)
     log_prior = np.ascontiguousarray(np.broadcast_to(start.log_prior, logits.shape))
     return Run(start.prior_scale, np.array(start.levels), log_prior, logits)

@@ -192,17 +192,13 @@ def build_program(
 def _input_fields(input_map: InputMap, inputs: NDArray[np.intp]) -> dict[str, Any]:
     """Return the fields of a program that step 1 reads, for inputs of a feature map."""
     if input_map.knots.size:
-        raise IntegerArithmeticError(
-            "integers need inputs without normal scores: fit with features=Fourier(rank_inputs=False)"
-        )
+        raise IntegerArithmeticError("integers need features=Fourier(rank_inputs=False), without normal scores")
     columns = input_map.kept[inputs]
     origin, scale = input_map.mean[columns], input_map.scale[columns]
     # A margin of two powers of ten at either end, for products of inputs near their limit.
     low, high = 1e-37 / INPUT_UNIT, 1e36
     if (np.abs(origin) > high).any() or (scale > high).any() or (scale < low).any():
-        raise IntegerArithmeticError(
-            f"columns must vary between {low:g} and {high:g}, what single precision holds, for integers: scale X"
-        )
+        raise IntegerArithmeticError(f"columns must vary between {low:g} and {high:g} for integers: scale X")
     return {
         "n_features_in": len(input_map.mean),
         "columns": columns.astype(np.int32),

@@ -200,10 +200,7 @@ def require_digits(program: IntegerProgram) -> None:
         raise ValueError(f"results of 32 bits cannot hold outputs that vary by {varies.max():g}: scale y")
     lost = (varies > 0) & (np.abs(program.offset) > LARGEST_OFFSET * varies)
     if lost.any():
-        raise ValueError(
-            f"results of 32 bits cannot hold what varies beside an offset of {program.offset[lost][0]:.6g}: "
-            "subtract an origin from y"
-        )
+        raise ValueError(f"y must vary more beside its mean, {program.offset[lost][0]:.6g}, for 32 bits: subtract it")
 
 
 def largest_counts(program: IntegerProgram, level: float) -> FloatArray:
@@ -314,10 +311,7 @@ class DeviceModel:
     ) -> Self:
         """Derive all constants; see `pydirect.quantized.c_header.to_c` for the arguments."""
         if counts_per_unit is None and (np.any(zero_count) or output_counts_per_unit is not None):
-            raise ValueError(
-                "zero_count and output_counts_per_unit must come with counts_per_unit, how many counts a unit of every "
-                "input makes"
-            )
+            raise ValueError("zero_count and output_counts_per_unit must come with counts_per_unit")
         if n_classes and output_counts_per_unit is not None:
             raise ValueError("output_counts_per_unit must be None for a classifier: probabilities are counts of 2^-15")
         program.prove()

@@ -37,10 +37,7 @@ def choose_samples(posterior: Any, n_samples: int, rng: np.random.Generator) -> 
             return posterior.codes[:n_samples]
         if posterior.sampler is not None:
             return posterior.draw(n_samples).codes
-        raise ValueError(
-            f"n_samples must be at most {posterior.n_draws}, the number of draws that the posterior keeps, got "
-            f"{n_samples}: fit with more n_draws"
-        )
+        raise ValueError(f"n_samples must be at most n_draws of the fit, {posterior.n_draws}, got {n_samples}")
     weights = posterior if isinstance(posterior, FactorizedCategorical) else posterior.weights
     return matched_samples(weights, n_samples, rng)
 

@@ -423,9 +423,7 @@ class RunningStatistics:
         """Return the same statistics, able to grow by `features`, whose fingerprint must be theirs."""
         found = fingerprint(features)
         if found != self.fingerprint:
-            raise ValueError(
-                f"features must be those of the statistics, with fingerprint {self.fingerprint}, got {found}"
-            )
+            raise ValueError(f"features must have the fingerprint {self.fingerprint}, got {found}")
         return replace(self, features=features)
 
     def to_saved(self) -> Self:

@@ -114,9 +114,7 @@ def _partitions(X: Any, y: Any, sample_weight: Any) -> tuple[list[Any], list[str
         raise TypeError("y and sample_weight must be Dask collections like X, or names of columns of a data frame")
     lists = [_row_partitions(a) for a in (X, y, sample_weight) if a is not None]
     if len({len(parts) for parts in lists}) != 1:
-        raise ValueError(
-            f"X, y and sample_weight must have the same partitions of rows, got {[len(parts) for parts in lists]}"
-        )
+        raise ValueError(f"X, y and sample_weight must have the same partitions, got {list(map(len, lists))}")
     rows = [dask.delayed(_from_parts)(k, *parts) for k, parts in enumerate(zip(*lists, strict=True))]
     return rows, names, 0 if y.ndim == 1 else int(y.shape[1])
 

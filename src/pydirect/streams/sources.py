@@ -34,9 +34,7 @@ class ArraySource(Source):
         codes: Codebook | None = None,
     ) -> None:
         if np.ndim(x) != 2 or 0 in np.shape(x):
-            raise ValueError(
-                f"X must have shape (n_rows, n_features_in), at least one row and one column, got {np.shape(x)}"
-            )
+            raise ValueError(f"X must have shape (n_rows, n_features_in), both at least 1, got {np.shape(x)}")
         if np.ndim(y) not in (1, 2) or len(y) != len(x):
             raise ValueError(f"y must have {len(x)} rows, as X, got shape {np.shape(y)}")
         if weight is not None and np.shape(weight) != (len(x),):

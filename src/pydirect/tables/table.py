@@ -163,9 +163,7 @@ def refuse_what_numpy_converts(values: Any, name: str) -> None:
     if hasattr(values, "collect") and not hasattr(values, "__len__"):
         raise TypeError(f"{name} must hold rows, got a {type(values).__name__}: {name}.collect() reads them")
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
-        raise ValueError(
-            f"{name} must have no masked values: fill them, such as by {name}.astype(float).filled(np.nan)"
-        )
+        raise ValueError(f"{name} must have no masked values: fill them, as by {name}.astype(float).filled(np.nan)")
     if getattr(dtype, "kind", "") in ("M", "m") and name != "X":
         raise TypeError(f"{name} must hold numbers or labels, got dates or times")
 
