@@ -18,8 +18,10 @@ def rooms() -> dict[str, Any]:
 
 
 def names_of(module: Any) -> list[str]:
-    """Public names of a room that are no rooms: those of `__all__`, or all that its file imports."""
+    """Public names of a room that are no rooms: those of `__all__`, or what a folder imports or a file defines."""
     names = getattr(module, "__all__", None) or sorted(vars(module))
+    if not hasattr(module, "__path__"):
+        names = [name for name in names if getattr(getattr(module, name), "__module__", "") == module.__name__]
     return [name for name in names if not name.startswith("_") and not inspect.ismodule(getattr(module, name))]
 
 

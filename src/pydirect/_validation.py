@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.float64]
+RandomState = np.random.Generator | int | None
 MOST_ENTRIES_SHOWN = 8
 
 

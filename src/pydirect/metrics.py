@@ -23,28 +23,8 @@ from numpy.typing import ArrayLike, NDArray
 from pydirect._documentation import described_by
 from pydirect._validation import FloatArray, as_choice, as_weights
 from pydirect._warnings import warn
-from pydirect.predictive.gaussian_mixture import PredictiveDistribution, finite_array
+from pydirect.predictive.gaussian_mixture import PredictiveDistribution, as_columns, finite_array
 from pydirect.predictive.transformed import Distribution, TransformedDistribution
-
-__all__ = [
-    "as_distributions",
-    "calibration_error",
-    "concordance_index",
-    "coverage",
-    "coverage_curve",
-    "crps",
-    "crps_scorer",
-    "expected_calibration_error",
-    "integrated_brier_score",
-    "interval_score",
-    "msll",
-    "nlpd",
-    "nlpd_scorer",
-    "pit",
-    "predict_interval",
-    "predicted_by",
-    "reliability_curve",
-]
 
 Distributions: TypeAlias = list[Distribution] | tuple[Distribution, ...]
 Predicted: TypeAlias = Distribution | Distributions | tuple[ArrayLike, ArrayLike]
@@ -388,8 +368,7 @@ def predict_interval(estimator: Any, X: Any, level: float = 0.9, **parameters: A
     _check_levels("level", level)
     estimator, X = _unwrapped(estimator, X)
     if hasattr(estimator, "predict_interval"):
-        lower, upper = estimator.predict_interval(X, level, **parameters)
-        return lower, upper
+        return estimator.predict_interval(X, level, **parameters)
     predicted = predicted_by(estimator, X)
     each = [distribution.interval(level) for distribution in as_distributions(predicted)]
     lower, upper = (np.stack(ends, axis=-1) for ends in zip(*each, strict=True))
@@ -414,8 +393,9 @@ def as_distributions(predicted: Any) -> list[Distribution]:
     kinds = (PredictiveDistribution, TransformedDistribution)
     items = [predicted] if isinstance(predicted, kinds) else predicted
     if not isinstance(items, (list, tuple)) or len(items) == 0:
-        expected = "a PredictiveDistribution, a list of them or a pair (mean, std)"
-        raise ValueError(f"predicted must be {expected}, got {type(items).__name__}")
+        raise ValueError(
+            f"predicted must be a PredictiveDistribution, several or (mean, std), got {type(items).__name__}"
+        )
     if all(isinstance(item, kinds) for item in items):
         return list(items)
     if len(items) != 2:
@@ -460,14 +440,6 @@ def _check_levels(name: str, levels: ArrayLike) -> FloatArray:
     if array.ndim != 1 or array.size == 0 or not np.all((array > 0.0) & (array < 1.0)):
         raise ValueError(f"{name} must be strictly between 0 and 1, got {array}")
     return array
-
-
-def as_columns(name: str, value: ArrayLike) -> FloatArray:
-    """Return a finite vector as one column, a finite matrix unchanged."""
-    array = finite_array(name, value)
-    if array.ndim not in (1, 2):
-        raise ValueError(f"{name} must have shape (n,) or (n, k), got {array.shape}")
-    return array[:, None] if array.ndim == 1 else array
 
 
 def reliability_curve(

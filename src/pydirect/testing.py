@@ -17,27 +17,12 @@ from scipy.special import logsumexp
 from pydirect._documentation import described_by
 from pydirect._validation import FloatArray, as_count, as_float_array, as_float_array_unbounded, as_target
 
-__all__ = [
-    "MAX_HYPOTHESES",
-    "Enumeration",
-    "PredictiveMoments",
-    "check_likelihood",
-    "enumerate_elbo",
-    "enumerate_factorized",
-    "enumerate_hypotheses",
-    "enumerate_log_evidence",
-    "enumerate_mixture",
-    "enumerate_posterior",
-    "enumerate_predictive_density",
-    "enumerate_predictive_moments",
-]
-
 # Bound on weight vectors times noise levels, beyond which an enumeration is refused.
 #: Largest number of weight vectors that is enumerated.
 MAX_HYPOTHESES = 2_000_000
 
 
-class SufficientStatistics(Protocol):
+class _SufficientStatistics(Protocol):
     """Protocol of the parts of `GaussianStatistics` that are used here."""
 
     @property
@@ -48,7 +33,7 @@ class SufficientStatistics(Protocol):
     n_samples: float
 
 
-Data: TypeAlias = SufficientStatistics | tuple[ArrayLike, ArrayLike]
+Data: TypeAlias = _SufficientStatistics | tuple[ArrayLike, ArrayLike]
 
 
 @dataclass(frozen=True)
@@ -436,10 +421,7 @@ def _choices(table: FloatArray, n_noise: int = 1) -> FloatArray:
     """List all choices of one entry from each row, the last row's varying fastest; refuse if they are too many."""
     n_hypotheses = table.shape[1] ** table.shape[0] * n_noise
     if n_hypotheses > MAX_HYPOTHESES:
-        raise ValueError(
-            f"levels must give at most {MAX_HYPOTHESES} hypotheses to enumerate, got {n_hypotheses:.4g} "
-            f"({table.shape[1]} levels, {table.shape[0]} weights, {n_noise} noise levels)"
-        )
+        raise ValueError(f"levels must give at most {MAX_HYPOTHESES} hypotheses to enumerate, got {n_hypotheses:.4g}")
     return np.stack([grid.ravel() for grid in np.meshgrid(*table, indexing="ij")], axis=1)
 
 

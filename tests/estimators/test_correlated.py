@@ -140,7 +140,7 @@ def test_what_is_refused():
     with pytest.warns(ConvergenceWarning):
         constant = fitted(np.column_stack([Y[:, 0], np.ones(700)]), max_iter=5)
     np.testing.assert_allclose(constant.predict(NEW)[:, 1], 1.0)
-    with pytest.raises(ValueError, match="at most 1250 where some of 2 outputs are missing, got 1251"):
+    with pytest.raises(ValueError, match="at most 1250 where outputs are missing"):
         CorrelatedRegressor(n_basis_functions=1251).fit(X, GAPS)
     with pytest.raises(ValueError, match="return_cov"):
         fitted().predict(NEW, return_cov=True)

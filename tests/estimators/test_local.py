@@ -93,7 +93,7 @@ def test_sums_over_rows_have_none():
     assert statistics.local_ is None
     with pytest.raises(ValueError, match="local must be 'auto' or False for sums"):
         DirectRegressor(local=8, **SMALL).partial_fit(X, Y)
-    with pytest.raises(ValueError, match=r"local must be .* where only sums over rows are kept"):
+    with pytest.raises(ValueError, match=r"local must be .* for sums over rows"):
         DirectSearchCV(DirectRegressor(local=8, **SMALL), {"max_iter": [500, 1000]}, cv=2).fit(X, Y)
     search = DirectSearchCV(DirectRegressor(**SMALL), {"max_iter": [500, 1000]}, cv=2).fit(X, Y)
     assert search.best_estimator_.local_ is None

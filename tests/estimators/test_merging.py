@@ -62,9 +62,9 @@ def test_models_that_do_not_belong_together_are_refused():
     X, y = rows()
     models = sites(X, y)
     other = DirectRegressor(Fourier(length_scale=2.0), 30).fit_features([[-1.0, -1.0], [1.0, 1.0]])
-    with pytest.raises(ValueError, match="one feature map, but that of model 1 differs"):
+    with pytest.raises(ValueError, match=r"one feature map, .* but model 1 has another"):
         merge_models([models[0], other.partial_fit(X, y)])
-    with pytest.raises(ValueError, match="fix it by fit_features before partial_fit"):
+    with pytest.raises(ValueError, match="call fit_features before partial_fit"):
         merge_models([models[0], DirectRegressor().partial_fit(X[:20], y[:20])])
     with pytest.raises(ValueError, match="must keep sums over rows"):
         merge_models([models[0], DirectRegressor("linear").fit(X, y)])

@@ -228,9 +228,7 @@ def test_fit_starts_afresh():
 
 
 def test_features_of_a_kernel_need_targets_and_others_do_not():
-    with pytest.raises(
-        ValueError, match="y must be given when the kernel's hyperparameters or the targets' transform are learned"
-    ):
+    with pytest.raises(ValueError, match="y must be given where the kernel or a transform"):
         DirectRegressor(**SMALL).fit_features(X)
     bounds = [[-3.0, -3.0, -3.0], [3.0, 3.0, 3.0]]
     model = DirectRegressor("linear").fit_features(bounds).partial_fit(X[:5], Y[:5]).partial_fit(X[5:], Y[5:])
@@ -254,7 +252,7 @@ def test_deviations_whose_squares_vanish_are_refused(size):
                 act(X, y)
     constant = np.full(150, size)
     two = fixed(features="linear").partial_fit(X[:150], constant)
-    with pytest.raises(ValueError, match="rescale it"):
+    with pytest.raises(ValueError, match="y must vary by at least"):
         two.partial_fit(X[150:], 2 * constant)
     assert two.partial_fit(X[150:], constant).y_mean_ == pytest.approx(size, abs=0, rel=1e-12)
 
@@ -269,7 +267,7 @@ def test_a_column_that_is_constant_when_the_map_is_fixed_is_told():
     few = DirectRegressor(Nystroem(max_search_rows=5), 5)
     rows = np.c_[X[:10, :2], np.ones(10)]
     for act in (few.partial_fit, few.fit_features, few.fit_stream):
-        with pytest.warns(FeatureMapWarning, match="1 of 3 columns are constant in the 10 rows.*number 2") as told:
+        with pytest.warns(FeatureMapWarning, match="1 of 3 columns are constant and dropped.*number 2") as told:
             act(rows, Y[:10])
         assert told[0].filename == __file__
 

@@ -59,7 +59,7 @@ def test_frames_of_numbers_are_predicted_without_validation(monkeypatch):
         model.predict(frame[["b", "a", "c"]])
     with pytest.warns(UserWarning, match="does not have valid feature names"):
         np.testing.assert_array_equal(model.predict(x), model.predict(frame))
-    with pytest.warns(UserWarning, match="as in no row of the fit"):
+    with pytest.warns(UserWarning, match="unlike in the fit"):
         assert np.isfinite(model.predict(frame.assign(a=np.nan))).all()  # what is expected, given the others
     monkeypatch.setattr(DirectRegressor, "_validated", None)
     model.predict(frame)

@@ -75,9 +75,9 @@ def test_targets_of_any_size_are_moved_to_their_bounds():
 def test_what_is_not_private_is_refused_and_costs_nothing():
     budget = PrivacyBudget(1.0, 1e-6)
     options = {"y_bounds": BOUNDS, "budget": budget}
-    with pytest.raises(ValueError, match="the feature map must be fixed before private rows"):
+    with pytest.raises(ValueError, match="the feature map must be fixed first"):
         DirectRegressor().private_statistics(X, Y, **options)
-    with pytest.raises(ValueError, match="this model was fitted to rows"):
+    with pytest.raises(ValueError, match="must not come from private rows"):
         DirectRegressor("linear").fit(X[:50], Y[:50]).private_statistics(X, Y, **options)
     with pytest.raises(ValueError, match="whose length nothing bounds"):
         DirectRegressor("precomputed").fit_features(np.eye(2)).private_statistics(X, Y, **options)

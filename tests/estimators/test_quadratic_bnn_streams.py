@@ -83,5 +83,5 @@ def test_errors_of_a_stream_say_where_they_occurred():
 def test_too_many_inputs_are_refused_with_their_number_of_moments():
     wide = RNG.standard_normal((5000, 14))
     assert n_moments(14, 1) > MAX_MOMENTS
-    with pytest.raises(ValueError, match="a coreset for depth 1 and 14 inputs must keep"):
+    with pytest.raises(ValueError, match="depth 1 and 14 inputs must keep"):
         QuadraticBNNRegressor(**FAST).fit_stream([(wide[:3400], wide[:3400, 0]), (wide[3400:], wide[3400:, 0])])

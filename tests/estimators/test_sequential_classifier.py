@@ -77,7 +77,7 @@ def test_probabilities_are_averages_over_the_draws(features):
 def test_samples_are_the_kept_draws(two):
     drawn = two.sample_proba(NEW, 64)[:, 1]
     np.testing.assert_allclose(drawn.mean(axis=1), two.predict_proba(NEW)[:, 1], rtol=1e-9)
-    with pytest.raises(ValueError, match="n_samples must be at most 64, the number of stored draws, got 65"):
+    with pytest.raises(ValueError, match="n_samples must be at most 64, the fit's n_draws, got 65"):
         two.sample_proba(NEW, 65)
 
 

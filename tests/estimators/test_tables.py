@@ -203,7 +203,7 @@ def test_complete_numbers_are_fitted_as_if_nothing_could_be_missing():
     assert a.columns_.is_plain and a.features_.n_features_in == 3
     gappy = x.copy()
     gappy[:5, 0] = np.nan
-    with pytest.warns(TableWarning, match="as in no row of the fit"):
+    with pytest.warns(TableWarning, match="unlike in the fit"):
         assert np.isfinite(a.predict(gappy)).all()
 
 

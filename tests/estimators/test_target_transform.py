@@ -333,7 +333,7 @@ def test_a_target_that_is_not_possible_has_no_density():
         ({"target_transform": ["log"]}, ALL, ValueError, "target_transform must have one scale per output, 3, got 1"),
         ({"target_transform": "exp"}, PRICE, ValueError, "must be one of 'log', .*, 'auto', got 'exp'"),
         ({"target_transform": ["exp"]}, PRICE, ValueError, r"target_transform\[0\] must be one of 'log', 'sqrt'"),
-        ({"target_transform": 2}, PRICE, TypeError, "must be None, a name, a TargetScale or a transformer"),
+        ({"target_transform": 2}, PRICE, TypeError, "must be None, a name, a TargetScale, a transformer"),
     ],
 )
 def test_wrong_parameters_and_targets_are_refused_with_the_reason(parameters, y, error, message):

@@ -166,10 +166,14 @@ def test_a_circle_is_found_also_through_the_room_itself():
 
 
 def public_names(module: Any) -> list[str]:
-    """Those of `__all__`, or all that a folder's own file imports."""
-    if hasattr(module, "__all__") or not hasattr(module, "__path__"):
-        return list(getattr(module, "__all__", ()))
-    return [name for name, value in vars(module).items() if not name.startswith("_") and not inspect.ismodule(value)]
+    """Those of `__all__`, or all that a folder's own file imports, or a file defines."""
+    if hasattr(module, "__all__"):
+        return list(module.__all__)
+    own = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    if hasattr(module, "__path__"):
+        return [name for name, value in own.items() if not inspect.ismodule(value)]
+    hidden = module.__name__.rpartition(".")[2].startswith("_")
+    return [name for name, value in own.items() if getattr(value, "__module__", "") == module.__name__ and not hidden]
 
 
 def test_public_names_of_rooms_mean_one_thing():

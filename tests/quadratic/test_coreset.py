@@ -201,10 +201,10 @@ def test_updates_represent_all_data_seen():
 # Doors
 
 
-def test_too_many_moments_are_refused_with_their_cost():
+def test_too_many_moments_are_refused():
     x = np.random.default_rng(0).standard_normal((n_moments(14, 1) + 1, 14))
     assert n_moments(14, 1) > MAX_MOMENTS
-    with pytest.raises(ValueError, match=rf"14 inputs must keep {n_moments(14, 1)} moments.*GB and .* s$"):
+    with pytest.raises(ValueError, match=rf"14 inputs must keep {n_moments(14, 1)} moments"):
         NetworkCoreset.from_data(x, x[:, 0], 1)
     constant = np.zeros_like(x)
     assert len(NetworkCoreset.from_data(constant, x[:, 0], 1).x) <= 9, "what counts is how many inputs vary"

@@ -14,7 +14,7 @@ RAW = {"features": Fourier(rank_inputs=False), "posterior": "sequential", "n_bas
 def test_models_without_an_integer_form_say_what_to_do(data, fit):
     x, y = data()
     for options, arguments, message in (
-        ({"n_basis_functions": 20}, {}, "or fit with features='fourier' and posterior=Sequential"),
+        ({"n_basis_functions": 20}, {}, "or features='fourier' and posterior=Sequential"),
         (RAW | {"features": "fourier"}, {}, "fit with features=Fourier"),
         ({"posterior": "sequential", "features": "polynomial"}, {}, "integers need features='fourier' or 'linear'"),
         ({"n_basis_functions": 20}, {"levels": "even", "X": x}, "let pydirect.fit_quantized choose"),

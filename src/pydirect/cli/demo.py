@@ -64,17 +64,11 @@ def run(args: argparse.Namespace) -> None:
     data = load_breast_cancer()
     names = list(data.feature_names)
     X, y, size = data.data[:, :N_INPUTS], data.data[:, names.index(TARGET)], data.data[:, names.index(SIZE)]
-    print(
-        f"Predicting {TARGET!r} of {len(y)} biopsies from {N_INPUTS} other measurements. Every row is predicted by "
-        f"models\nthat have not seen it ({N_FOLDS} folds).\n"
-    )
+    print(f"Predicting {TARGET!r} of {len(y)} biopsies from {N_INPUTS} other measurements, in {N_FOLDS} folds.\n")
     results = {name: _cross_validated(name, model, X, y) for name, model in _models().items()}
     print("\n".join(_table(results, y, size)))
-    print(
-        f"\nIntervals of {LEVEL:.0%} should hold for {LEVEL:.0%} of all rows, and of the thirds with the "
-        "smallest and the largest nuclei.\nThe interval score is the width plus a penalty for every miss: "
-        "less is better. Seconds are those of a fit on one thread."
-    )
+    print(f"\nIntervals of {LEVEL:.0%} should hold for {LEVEL:.0%} of all rows, of small nuclei, and of large ones.")
+    print("The interval score is the width plus a penalty for every miss: less is better. Fits are on one thread.")
     if args.plot is not None:
         _draw(results, y, size, args.plot)
         print(f"Written {args.plot}")

@@ -275,8 +275,7 @@ def hypervolume_improvement(values: ArrayLike, front: ArrayLike, reference: Arra
     drawn = np.asarray(values, dtype=np.float64)
     drawn = drawn[:, :, None] if drawn.ndim == 2 else drawn
     if drawn.ndim != 3 or drawn.shape[1] != len(reference):
-        shape = f"(n_rows, {len(reference)}, n_functions)"
-        raise ValueError(f"values must have shape {shape}, of the objectives of reference, got {np.shape(values)}")
+        raise ValueError(f"values must have shape (n_rows, {len(reference)}, n_functions), got {np.shape(values)}")
     found = np.zeros(len(drawn))
     for low, high in zip(*_free_boxes(seen, reference), strict=True):
         edges = np.minimum(drawn, high[:, None]) - low[:, None]

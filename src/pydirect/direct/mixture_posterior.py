@@ -12,7 +12,15 @@ from scipy.special import entr, logsumexp, rel_entr
 
 from pydirect import _core
 from pydirect._dense import product
-from pydirect._validation import FloatArray, as_count, as_float_array, as_generator, as_level_indices, short_repr
+from pydirect._validation import (
+    FloatArray,
+    RandomState,
+    as_count,
+    as_float_array,
+    as_generator,
+    as_level_indices,
+    short_repr,
+)
 from pydirect.distributions.categorical import FactorizedCategorical, WeightMarginals
 from pydirect.distributions.noise import NoisePosterior
 from pydirect.optimize.outcome import Outcome, WithOutcome
@@ -176,9 +184,7 @@ class MixturePosterior(WeightMarginals, WithOutcome):
         fourth = product(k4 + 3 * k2**2 + 4 * d * k3 + 6 * d**2 * k2 + d**4, self.alpha)
         return (mean, second, third, fourth - 3 * second**2)[order - 1]
 
-    def sample_indices(
-        self, n_samples: int, random_state: np.random.Generator | int | None = None
-    ) -> NDArray[np.uint8]:
+    def sample_indices(self, n_samples: int, random_state: RandomState = None) -> NDArray[np.uint8]:
         """Draw level indices, (n_samples, n_weights), independently of each other."""
         rng, n = as_generator(random_state), as_count(n_samples, "n_samples")
         counts = rng.multinomial(n, self.alpha / self.alpha.sum())

@@ -17,7 +17,16 @@ from scipy.linalg import blas
 
 from pydirect import _core
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_generator, as_number
+from pydirect._validation import (
+    FloatArray,
+    RandomState,
+    as_choice,
+    as_count,
+    as_flag,
+    as_float_array,
+    as_generator,
+    as_number,
+)
 from pydirect._warnings import ignored, warn
 from pydirect.direct.sequential_posterior import (
     DRAW_KINDS,
@@ -236,7 +245,7 @@ def fit_sequential(
     n_draws: int = 64,
     draws: str = "stratified",
     keep_factor: bool = False,
-    random_state: np.random.Generator | int | None = 0,
+    random_state: RandomState = 0,
     n_threads: int | None = None,
 ) -> SequentialPosterior:
     """Draw weights on levels one after another, from statistics alone.

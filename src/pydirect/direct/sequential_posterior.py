@@ -20,7 +20,7 @@ from scipy.special import logsumexp
 
 from pydirect import _core
 from pydirect._dense import half_rows, product, squared_norms
-from pydirect._validation import FloatArray, as_choice, as_count, as_generator, short_repr
+from pydirect._validation import FloatArray, RandomState, as_choice, as_count, as_generator, short_repr
 from pydirect.distributions.categorical import FactorizedCategorical, WeightMarginals
 from pydirect.distributions.noise import NoisePosterior
 from pydirect.optimize.outcome import Outcome, WithOutcome
@@ -226,7 +226,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
 
     # --- draws
 
-    def draw(self, n_draws: int, kind: str = "stratified", random_state: np.random.Generator | int | None = 0) -> Draws:
+    def draw(self, n_draws: int, kind: str = "stratified", random_state: RandomState = 0) -> Draws:
         """Draw anew from q, with a kept factor.
 
         ``"stratified"``: pairs u, 1 − u of uniforms, of which any first 2ᵏ lie one in each of 2ᵏ equal intervals
@@ -239,7 +239,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
             raise ValueError("the factor must be kept for new draws: fit with keep_factor=True")
         return self.sampler.draw(as_count(n_draws, "n_draws"), kind, seed)
 
-    def metropolis(self, n_draws: int, random_state: np.random.Generator | int | None = 0) -> tuple[Codes, float]:
+    def metropolis(self, n_draws: int, random_state: RandomState = 0) -> tuple[Codes, float]:
         """Draw from the posterior itself by a chain of independent Metropolis steps with q as their proposal."""
         rng = as_generator(random_state)
         proposals = self.draw(n_draws, "independent", rng)

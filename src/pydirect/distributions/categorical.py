@@ -14,6 +14,7 @@ from scipy.special import roots_hermitenorm, xlogy
 from pydirect import _core, _random
 from pydirect._validation import (
     FloatArray,
+    RandomState,
     as_count,
     as_float_array,
     as_generator,
@@ -176,9 +177,7 @@ class FactorizedCategorical:
         """Return the indices of the most probable levels, (n_weights,)."""
         return self.q.argmax(axis=1).astype(np.uint8)
 
-    def sample_indices(
-        self, n_samples: int, random_state: np.random.Generator | int | None = None
-    ) -> NDArray[np.uint8]:
+    def sample_indices(self, n_samples: int, random_state: RandomState = None) -> NDArray[np.uint8]:
         """Draw level indices, (n_samples, n_weights) uint8; the same for any number of threads."""
         generator = as_generator(random_state)
         out = np.empty((as_count(n_samples, "n_samples"), self.n_weights), dtype=np.uint8)
@@ -193,7 +192,7 @@ class FactorizedCategorical:
             return self.levels[0][indices]
         return self.levels[np.arange(self.n_weights), indices]
 
-    def sample(self, n_samples: int, random_state: np.random.Generator | int | None = None) -> FloatArray:
+    def sample(self, n_samples: int, random_state: RandomState = None) -> FloatArray:
         """Draw weights, (n_samples, n_weights)."""
         return self.values(self.sample_indices(n_samples, random_state))
 

@@ -17,7 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from pydirect._documentation import takes_rows
-from pydirect._validation import FloatArray, as_count, as_generator, as_number, as_weights, column_names
+from pydirect._validation import FloatArray, RandomState, as_count, as_generator, as_number, as_weights, column_names
 from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan
 from pydirect.fitted.predictor import Units
@@ -258,9 +258,7 @@ def predict_logit(
 
 @takes_rows
 @each_output
-def sample_proba(
-    self: Classifier, X: ArrayLike, n_samples: int = 1, random_state: np.random.Generator | int | None = 0
-) -> FloatArray:
+def sample_proba(self: Classifier, X: ArrayLike, n_samples: int = 1, random_state: RandomState = 0) -> FloatArray:
     """Draw weights from the posterior and return the probabilities that each draw gives.
 
     Raises ValueError when a sequential posterior has stored fewer draws.

@@ -22,7 +22,7 @@ from pydirect import __version__
 from pydirect._documentation import takes_rows
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, threads
-from pydirect._validation import FloatArray, as_count, as_generator, as_sample_weight, require_no_missing, shown
+from pydirect._validation import FloatArray, as_count, as_generator, as_sample_weight, require_no_missing
 from pydirect._warnings import warn
 from pydirect.direct.sequential import is_coarse, warn_of_coarse_levels
 from pydirect.direct.sequential_posterior import SequentialPosterior
@@ -73,10 +73,7 @@ def as_json(name: str, value: Any) -> Any:
         return {"mapping": [[as_json(name, k), as_json(name, v)] for k, v in value.items()]}
     if isinstance(value, kernels().Kernel):
         return {"kernel": text_of(value)}
-    raise TypeError(
-        f"{name} must be a number, a string, an array, a timedelta, a prior or another object of pydirect to be saved, "
-        f"got {value!r}"
-    )
+    raise TypeError(f"{name} must be a number, text, an array or an object of pydirect to be saved, got {value!r}")
 
 
 def _fields(cls: Any) -> list[str]:
@@ -126,11 +123,7 @@ def refuse_ignored(parameters: dict[str, Any]) -> None:
         given["features"] = "auto" if content(features) == content(plain) else features
     ignored = [name for name, does in WHAT_QUANTIZED_FITS_DO.items() if name in given and given[name] not in does]
     if ignored:
-        raise ValueError(
-            f"{', '.join(ignored)} must be left at the default for fit_quantized, which fits small models of its own "
-            f"and would ignore it, got {', '.join(shown(parameters[name]) for name in ignored)}: "
-            "quantize(model) keeps a fitted model as it is"
-        )
+        raise ValueError(f"{', '.join(ignored)} must be at the default for fit_quantized, or quantize a fitted model")
 
 
 def settings_of(model: Estimator, plan: Any, classifier: ClassifierFits | None = None) -> SearchSettings:
@@ -194,17 +187,11 @@ def warn_of_values(columns: ColumnEncoding, X: Any, effect: str = NARROW) -> Non
     """Warn of columns that lack numbers, and lacked none in the fit, and of categories that look like slips."""
     lacking, slips = columns.lacking_anew(X), columns.slips(X)
     if slips:
-        warn(
-            f"{slips[0]}{f', and {len(slips) - 1} more likewise' * (len(slips) > 1)}: it is taken as a new category, "
-            "of which nothing is known; write it as in the fit",
-            TableWarning,
-        )
+        more = f", and {len(slips) - 1} more likewise" * (len(slips) > 1)
+        warn(f"{slips[0]}{more}: it is taken as a new category; write it as in the fit", TableWarning)
     if lacking:
-        warn(
-            f"numbers of {lacking[0]}{f' and of {len(lacking) - 1} other columns' * (len(lacking) > 1)} are "
-            f"missing, as in no row of the fit: they are imputed from the other columns, and {effect}",
-            TableWarning,
-        )
+        more = f" and of {len(lacking) - 1} other columns" * (len(lacking) > 1)
+        warn(f"numbers of {lacking[0]}{more} are missing, unlike in the fit: they are imputed; {effect}", TableWarning)
 
 
 class TableRows(NamedTuple):
@@ -537,10 +524,7 @@ class Estimator(BaseEstimator):
         """What a file holds, by attribute; None for what there is not."""
         bases = [getattr(own, "basis", None) for own in (self._models if hasattr(self, "model_") else ())]
         if any(getattr(getattr(basis, "map", None), "kind", None) == "transformer" for basis in bases):
-            raise TypeError(
-                "features must be built in to be saved without pickle, got a transformer: save a model of its output "
-                "with features='precomputed', or pickle the whole model"
-            )
+            raise TypeError("features must be built in to be saved, got a transformer: pickle the whole model")
         return {name: getattr(self, name, None) for name in self._stored}
 
     @classmethod

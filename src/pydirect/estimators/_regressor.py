@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from pydirect._documentation import takes_rows
-from pydirect._validation import FloatArray, as_count, as_generator, as_number, as_sample_weight, as_target
+from pydirect._validation import FloatArray, RandomState, as_count, as_generator, as_number, as_sample_weight, as_target
 from pydirect._warnings import warn
 from pydirect.estimators._estimator import Estimator, TableRows, of_model
 from pydirect.estimators.regression import GivenRows
@@ -222,12 +222,7 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
 
     @takes_rows
     def sample_y(
-        self,
-        X: ArrayLike,
-        n_samples: int = 1,
-        random_state: np.random.Generator | int | None = 0,
-        *,
-        noise: bool = True,
+        self, X: ArrayLike, n_samples: int = 1, random_state: RandomState = 0, *, noise: bool = True
     ) -> FloatArray:
         """Draw functions from the posterior at the rows of X, with noise added unless `noise` is False.
 

@@ -86,8 +86,7 @@ class Nystroem(Choice):
         if self.rank_inputs is not None:
             as_flag(self.rank_inputs, "rank_inputs")
         if isinstance(self.length_scale, str):
-            expected = "None, which learns it from the rows, or positive numbers in units of X's columns"
-            raise TypeError(f"length_scale must be {expected}, got {self.length_scale!r}")
+            raise TypeError(f"length_scale must be None or positive numbers, got {self.length_scale!r}")
         as_count(self.max_search_rows, "max_search_rows", 2)
         as_choice(self.block_dtype, "block_dtype", BLOCK_DTYPES)
         if self.kernel is not None:
@@ -200,8 +199,7 @@ class Sequential(Choice):
         as_flag(self.keep_factor, "keep_factor")
         as_choice(self.level_scales, "level_scales", ("auto", *LEVEL_SCALES))
         if isinstance(prior, MixturePrior):
-            other = "not be a MixturePrior, with posterior='sequential'; use posterior=MeanField(prior=...)"
-            raise ValueError(f"prior must factorise over the weights, {other}")
+            raise ValueError("prior must factorise over the weights: use posterior=MeanField(prior=...)")
         if self.level_scales != "shared":
             as_own_levels(self.levels, self.n_levels)
             if not isinstance(prior, DensityPrior | SpikeAndSlabPrior):
@@ -271,8 +269,7 @@ def as_posterior(value: Any) -> Gaussian | Sequential | MeanField:
     if isinstance(value, str):
         value = POSTERIORS[as_choice(value, "posterior", tuple(POSTERIORS))]()
     if not isinstance(value, Gaussian | Sequential | MeanField):
-        names = ", ".join(c.__name__ for c in POSTERIORS.values())
-        raise TypeError(f"posterior must be a name or an object of {names}, got {value!r}")
+        raise TypeError(f"posterior must be a name or an object of Gaussian, Sequential, MeanField, got {value!r}")
     value.check()
     return value
 
@@ -407,8 +404,7 @@ def require_same_features(features: Any, plan: FeaturePlan, fixed: Basis) -> Non
     """Raise where a fixed feature map is of other parameters."""
     changed = changed_features(features, plan, fixed)
     if changed:
-        remedy = "restore the earlier value, or start again with fit"
-        raise ValueError(f"{', '.join(changed)} must be as when the feature map was fixed: {remedy}")
+        raise ValueError(f"{', '.join(changed)} must be as when the feature map was fixed, or start again with fit")
 
 
 def regression_plan(model: RegressionParameters) -> RegressionPlan:
@@ -453,8 +449,7 @@ def _local(local: Any) -> str | int | None:
     if local is False or (isinstance(local, str) and local == "auto"):
         return local or None
     if isinstance(local, bool | str):
-        expected = "'auto', False or a number of neighbours, such as the 32 of 'auto'"
-        raise ValueError(f"local must be {expected}, got {shown(local)}")
+        raise ValueError(f"local must be 'auto', False or a number of neighbours, got {shown(local)}")
     return as_count(local, "local", 2)
 
 

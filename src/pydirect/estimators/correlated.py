@@ -106,10 +106,8 @@ class CorrelatedRegressor(Regressor):
             read = self._read_targets(X, targets, sample_weight)
             if missing.any() and plan.features.n_functions * targets.shape[1] > MOST_WEIGHTS:
                 most = MOST_WEIGHTS // targets.shape[1]
-                raise ValueError(
-                    f"n_basis_functions must be at most {most} where some of {targets.shape[1]} outputs are missing, "
-                    f"got {plan.features.n_functions}: time grows with the cube of their product"
-                )
+                most = MOST_WEIGHTS // targets.shape[1]
+                raise ValueError(f"n_basis_functions must be at most {most} where outputs are missing")
             given = replace(self._encoded(read), one_dimensional=False)
             with progress.stage("features"):
                 units, rows = fit_units(plan, given)

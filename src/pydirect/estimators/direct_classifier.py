@@ -170,8 +170,7 @@ class DirectClassifier(Classifier, OfLabels):
         allowed, bound = BOUNDS_OF[name], as_choice(self.bound, "bound", ("auto", "softmax", *BOUNDS))
         bound = allowed[0] if bound == "auto" else bound
         if bound not in allowed:
-            known = " or ".join(map(repr, allowed))
-            raise ValueError(f"bound must be {known} with posterior={name!r}, got {bound!r}")
+            raise ValueError(f"bound must be {' or '.join(map(repr, allowed))} with posterior={name!r}, got {bound!r}")
         if isinstance(posterior, MeanField):
             if isinstance(posterior.prior, MixturePrior):
                 raise ValueError("prior must factorise over the weights of classes, got a MixturePrior")

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from pydirect._documentation import described_by, takes_rows
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import FloatArray, as_count, as_flag, as_generator, as_instance, as_number
+from pydirect._validation import FloatArray, RandomState, as_count, as_flag, as_generator, as_instance, as_number
 from pydirect._warnings import warn
 from pydirect.estimators._estimator import Estimator, TableRows, of_features, of_model, settings_of
 from pydirect.estimators._regressor import Regressor
@@ -311,10 +311,7 @@ class DirectRegressor(Regressor):
         """Return the plan, of noise with one variance, or raise where it needs the rows again."""
         plan = self._plan()
         if plan.noise in NOISE_OF_ROWS:
-            raise ValueError(
-                f"noise must not be {plan.noise!r} where only sums over rows are kept, as it needs the rows again: fit "
-                "to rows in memory, or use noise='auto'"
-            )
+            raise ValueError(f"noise must not be {plan.noise!r} where only sums over rows are kept: use fit")
         if plan.local not in (None, "auto"):
             raise ValueError(f"local must be 'auto' or False for sums over rows, got {plan.local}; use fit")
         return replace(plan, noise="constant") if plan.noise == "auto" else plan
@@ -386,8 +383,7 @@ class DirectRegressor(Regressor):
             plan = self._sums_plan() if all_rows else self._plan()
             if y is None:
                 if plan.features.learns_kernel or plan.transform not in (None, "auto"):
-                    what = "the kernel's hyperparameters or the targets' transform"
-                    raise ValueError(f"y must be given when {what} are learned from it")
+                    raise ValueError("y must be given where the kernel or a transform of targets is learned from it")
                 y = np.zeros(len(self._validated(X)))
             given = self._encoded(self._read_targets(X, y, sample_weight))
             choice = choose_scale(plan, *merged([given])) if all_rows else None
@@ -406,9 +402,9 @@ class DirectRegressor(Regressor):
     def _warn_if_constant(self, x: FloatArray) -> None:
         constant = np.setdiff1d(np.arange(x.shape[1]), self.features_.input_map.kept)
         if constant.size:
+            first = self._name_of(constant[0])
             warn(
-                f"{constant.size} of {x.shape[1]} columns are constant in the {len(x)} rows that fix the feature map, "
-                f"the first of them {self._name_of(constant[0])}: these columns are dropped for good",
+                f"{constant.size} of {x.shape[1]} columns are constant and dropped, the first {first}",
                 FeatureMapWarning,
             )
 
@@ -523,11 +519,8 @@ class DirectRegressor(Regressor):
         if statistics.sums_of == "kernel" and lost_digits(
             self.features_, statistics.n_rows, [self.model_], plan.block_dtype
         ):
-            warn(
-                "sums over rows have lost digits that noise as small as was found needs: predictions are less accurate "
-                "than they could be. Use fit where the rows fit into memory, or fewer basis functions",
-                FeatureMapWarning,
-            )
+            lost = "sums over rows have lost digits that so little noise needs: use fit, or fewer basis functions"
+            warn(lost, FeatureMapWarning)
 
     # --- growing and shrinking
 
@@ -592,7 +585,10 @@ class DirectRegressor(Regressor):
             plan = self._sums_plan()
             sums: RunningStatistics | None = getattr(self, "statistics_", None)
             buffer: RowBuffer | None = getattr(self, "buffered_rows_", self._rows_of_fit)
-            self._require_earlier_rows(plan, known=sums is not None or buffer is not None)
+            if sums is None and buffer is None and hasattr(self, "model_"):
+                raise ValueError(
+                    "the earlier rows must be known: begin with partial_fit or fit_stream, or drop them, by fit"
+                )
             if forget and buffer is None:
                 check_is_fitted(self, "statistics_", msg="This %(name)s has no statistics: call partial_fit first.")
             summed = buffer is None and hasattr(self, "features_")
@@ -627,14 +623,6 @@ class DirectRegressor(Regressor):
                 self._fit_to_buffer(plan, buffer, progress, learn=forget)
         self._warn_if_unfinished()
         return self
-
-    def _require_earlier_rows(self, plan: RegressionPlan, known: bool) -> None:
-        if hasattr(self, "model_") and not known:
-            raise ValueError(
-                "the earlier rows must be known to go on, but files hold none of a fit, fit_many and searches keep "
-                f"none, and fit no more than {self._most_buffered(plan):,}: begin with partial_fit or fit_stream, give "
-                "statistics to fit_statistics, or drop the earlier rows by fit_features"
-            )
 
     def _most_buffered(self, plan: RegressionPlan) -> int:
         return max(plan.features.n_functions, plan.features.max_search_rows)
@@ -740,10 +728,7 @@ class DirectRegressor(Regressor):
                 run = DaskRun(X, y, sample_weight, progress)
             else:
                 if checkpoint is not None and plan.features.kind == "transformer":
-                    raise TypeError(
-                        "features must be built in for a checkpoint, got a transformer: leave checkpoint out, or save "
-                        "statistics of your own with RunningStatistics.save"
-                    )
+                    raise TypeError("features must be built in for a checkpoint, got a transformer")
                 gaps = self._column_options().missing != "raise"
                 source = as_source(X, y, sample_weight, codes=Codebook(gaps=gaps) if self._takes_tables() else None)
                 run = StreamRun(source, progress, self.n_threads, drop_missing, checkpoint)
@@ -791,8 +776,7 @@ class DirectRegressor(Regressor):
         if saved.statistics.block_dtype != plan.block_dtype:
             changed.append("features__block_dtype")
         if changed:
-            which = ", ".join(changed)
-            raise FileFormatError(path, f"the checkpoint is of a model with other parameters: {which} changed")
+            raise FileFormatError(path, f"the checkpoint is of a model with other parameters: {', '.join(changed)}")
         if keep_features and basis != self.features_:
             raise FileFormatError(path, "the checkpoint is of other features than those to be kept")
         if basis.columns is None:
@@ -920,9 +904,7 @@ class DirectRegressor(Regressor):
         with self._threads():
             return gradients(self.model_, x)
 
-    def sample_functions(
-        self, n_functions: int = 1, random_state: np.random.Generator | int | None = 0
-    ) -> FunctionDraws:
+    def sample_functions(self, n_functions: int = 1, random_state: RandomState = 0) -> FunctionDraws:
         """Draw functions from the posterior: callables, with gradients, for whatever rows they are asked at.
 
         ``sample_y(X, n, noise=False)`` draws values of such functions at the rows of X alone, jointly and exactly,

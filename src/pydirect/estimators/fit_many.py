@@ -83,8 +83,7 @@ def fit_many(
     [True, True]
     """
     if isinstance(estimators, Estimator):
-        kinds = "DirectRegressor, or of DirectClassifier and PooledClassifier"
-        raise TypeError(f"estimators must be a list of {kinds}, got a single one")
+        raise TypeError("estimators must be a list of DirectRegressor, or of DirectClassifier and PooledClassifier")
     models: list[Any] = list(estimators)
     of_labels = any(isinstance(model, CLASSIFIERS) for model in models)
     for k, model in enumerate(models):

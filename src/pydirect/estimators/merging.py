@@ -67,20 +67,14 @@ def merge_models(models: Sequence[Any]) -> Any:
             raise TypeError(f"models must keep sums over rows, as DirectRegressor does, got {type(model).__name__}")
         check_is_fitted(model)
         if hasattr(model, "buffered_rows_"):
-            raise ValueError(
-                "models must have a feature map that is fixed, got one that buffers its rows while they are few and "
-                "follows them: fix it by fit_features before partial_fit, or give the rows of both to one model"
-            )
+            raise ValueError("models must have a fixed feature map: call fit_features before partial_fit")
         if not hasattr(model, "statistics_"):
             raise ValueError("models must keep sums over rows: use partial_fit after fit_features, or fit_stream")
     first = models[0]
     total = first.statistics_.emptied()
     for number, model in enumerate(models):
         if model.features_ != first.features_:
-            raise ValueError(
-                f"models must have one feature map, but that of model {number} differs from that of model 0: fix it "
-                "once, by fit_features, and give copies to all"
-            )
+            raise ValueError(f"models must have one feature map, of one fit_features, but model {number} has another")
         total.merge(model.statistics_)
     return first._of_sums(total)
 
@@ -92,15 +86,9 @@ REFERENCE_ROWS, REFERENCE_REACH = 2000, 1.0
 def require_public_map(basis: Basis | None, fitted_to_rows: bool) -> None:
     """Raise unless a feature map is fixed that does not come from private rows."""
     if basis is None:
-        raise ValueError(
-            "the feature map must be fixed before private rows are summed: call fit_features on rows that are not "
-            "private, such as two rows with the bounds of the columns"
-        )
+        raise ValueError("the feature map must be fixed first: call fit_features on rows that are not private")
     if fitted_to_rows:
-        raise ValueError(
-            "the feature map must not come from private rows, and this model was fitted to rows: call fit_features "
-            "on rows that are not private"
-        )
+        raise ValueError("the feature map must not come from private rows: call fit_features on others")
     if basis.target_transform is not None:
         raise ValueError("target_transform must be None for private sums; transform y and its bounds yourself")
 

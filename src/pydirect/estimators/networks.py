@@ -410,10 +410,7 @@ def _monte_carlo_plan(model: MonteCarloBNNRegressor | MonteCarloBNNClassifier) -
     as_choice(model.sampling, "sampling", SAMPLINGS)
     as_choice(model.kl_mode, "kl_mode", MODES)
     if model.sampling != "weights" and (schedule.optimizer != "adam" or model.posterior != "normal"):
-        raise ValueError(
-            "sampling must be 'weights' but for normal weights and optimizer='adam', got "
-            f"{model.sampling!r} with posterior={model.posterior!r} and optimizer={schedule.optimizer!r}"
-        )
+        raise ValueError(f"sampling must be 'weights' but for normal weights and 'adam', got {model.sampling!r}")
     if model.kl_mode != "fixed" and schedule.optimizer != "adam":
         raise ValueError(f"optimizer must be 'adam' for kl_mode={model.kl_mode!r}, got {schedule.optimizer!r}")
     # L-BFGS needs the same draws at every step.

@@ -176,10 +176,7 @@ class QuadraticBNNRegressor(Regressor):
         depth = self._plan().depth
         earlier = getattr(self, "coreset_", getattr(self, "_coreset_of_fit", None))
         if earlier is None and hasattr(self, "model_"):
-            raise ValueError(
-                "the earlier rows must be known to go on, but fit keeps few numbers with one target only, and files "
-                "none of a fit: begin with partial_fit or fit_stream, whose coreset files keep"
-            )
+            raise ValueError("the earlier rows must be known to go on: begin with partial_fit or fit_stream")
         x, target = validate_data(self, X, y, dtype=np.float64, y_numeric=True, reset=earlier is None)
         rows = x, np.asarray(target, dtype=np.float64)
         weight = as_sample_weight(sample_weight, len(x))

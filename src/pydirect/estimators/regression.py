@@ -827,10 +827,7 @@ def fixed_noise(noise: str | float, spread: float) -> float | None:
         return None
     ratio = float(noise) / spread / spread  # the square of either could overflow or underflow
     if not 1 / LARGEST_NOISE <= ratio <= LARGEST_NOISE:
-        raise ValueError(
-            f"noise must be within a factor of {LARGEST_NOISE:g} of y's variance, got {noise:g} for targets "
-            f"whose standard deviation is {spread:g}"
-        )
+        raise ValueError(f"noise must be within a factor of {LARGEST_NOISE:g} of y's variance, got {noise:g}")
     return ratio
 
 

@@ -306,11 +306,8 @@ class Stream(Predictor):
             y, block = y - moved, replace(block, y=block.y - moved)
         far = (y != block.y).any(axis=1)
         if far.any():
-            warn(
-                f"{far.sum()} of {len(rows)} targets miss what was predicted by more than {GROSS:g} deviations: they "
-                "are learned as if they missed it by that",
-                TargetWarning,
-            )
+            missed = f"{far.sum()} of {len(rows)} targets miss what was predicted by more than {GROSS:g} deviations"
+            warn(f"{missed}: they are learned as if they missed it by that", TargetWarning)
             rows, block = replace(rows, y=self.units.location + self.units.scale * y), replace(block, y=y)
         self._watch(rows, inputs)
         decay, leaving, n_left, before, moments = self._decay(rows.clock), None, None, len(self.store), None
@@ -391,11 +388,8 @@ class Stream(Predictor):
         self.store.move(amount)
         self.latest.move(amount)
         self.level_moved_at = [*self.level_moved_at[-1:], self.n_seen]
-        warn(
-            f"the level of y has moved by {', '.join(f'{own:.4g}' for own in amount)} after {self.n_seen} rows: "
-            "earlier rows move along, and tell how f varies but no longer where it is",
-            TargetWarning,
-        )
+        amounts = ", ".join(f"{own:.4g}" for own in amount)
+        warn(f"the level of y has moved by {amounts} after {self.n_seen} rows: earlier rows move along", TargetWarning)
 
     def _decay(self, clock: FloatArray) -> FloatArray | None:
         """By what all earlier rows fade when each comes."""

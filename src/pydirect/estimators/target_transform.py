@@ -69,10 +69,7 @@ def _as_scale(value: Any, where: str, names: Sequence[str]) -> Any:
         return as_choice(value, where, names)
     if isinstance(value, TargetScale) or (hasattr(value, "inverse_transform") and hasattr(value, "transform")):
         return value
-    raise TypeError(
-        f"{where} must be None, a name, a TargetScale or a transformer with an inverse, or a list of one per output, "
-        f"got {shown(value)}"
-    )
+    raise TypeError(f"{where} must be None, a name, a TargetScale, a transformer or a list of them, got {shown(value)}")
 
 
 def given_transform(value: Any, y: FloatArray) -> TargetTransform | None:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.interpolate import make_interp_spline
 
 from pydirect._threads import threads
-from pydirect._validation import FloatArray, as_count, as_generator, as_instance, as_output, short_repr
+from pydirect._validation import FloatArray, RandomState, as_count, as_generator, as_instance, as_output, short_repr
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.fitted.regression import FittedRegressor
 from pydirect.linear.posterior import GaussianPosterior
@@ -83,12 +83,7 @@ class Effects:
 
 
 def effects(
-    model: DirectRegressor,
-    X: ArrayLike,
-    *,
-    output: int = 0,
-    max_pair_columns: int = 4,
-    random_state: np.random.Generator | int | None = 0,
+    model: DirectRegressor, X: ArrayLike, *, output: int = 0, max_pair_columns: int = 4, random_state: RandomState = 0
 ) -> Effects:
     """Return how f depends on each column, and on pairs of columns, with posterior deviations.
 

@@ -18,9 +18,19 @@ from scipy.special import beta
 from sklearn.utils.validation import check_is_fitted
 
 from pydirect._threads import single_blas_thread, threads
-from pydirect._validation import FloatArray, as_choice, as_count, as_generator, column_names, require_single, short_repr
+from pydirect._validation import (
+    FloatArray,
+    RandomState,
+    as_choice,
+    as_count,
+    as_generator,
+    column_names,
+    require_single,
+    short_repr,
+)
 from pydirect.estimators._classifier import Classifier
 from pydirect.estimators._regressor import Regressor
+from pydirect.features.fitting import GIVEN_MAPS
 from pydirect.fitted.classification import FittedClassifier
 from pydirect.fitted.regression import FittedRegressor
 from pydirect.linear.functions import latent_variances
@@ -134,7 +144,7 @@ def shapley_values(
     *,
     of: str | None = None,
     n_permutations: int = 64,
-    random_state: np.random.Generator | int | None = 0,
+    random_state: RandomState = 0,
 ) -> ShapleyValues:
     """Shapley values of columns: how much each contributed to predictive means, variances or probabilities at X.
 
@@ -178,8 +188,7 @@ def shapley_values(
     [[2.0, -1.0, 0.0]]
     """
     if not isinstance(model, Regressor | Classifier):
-        known = "a DirectRegressor, a DirectClassifier or another estimator with predictive distributions"
-        raise TypeError(f"model must be {known}, got {type(model).__name__}")
+        raise TypeError(f"model must have predictive distributions, got {type(model).__name__}")
     check_is_fitted(model)
     require_single(model.model_, "model")
     explained = EXPLAINED if isinstance(model, Regressor) else EXPLAINED_OF_CLASSES
@@ -207,26 +216,15 @@ def shapley_values(
         classes, alone = None, model.model_.units.one_dimensional
     outputs: Any = 0 if alone else slice(None)
     values, errors, std = shares[..., outputs]
-    return ShapleyValues(
-        values,
-        base[outputs],
-        predicted[:, outputs],
-        of,
-        tuple(names),
-        data,
-        errors if errors.any() else None,
-        std if game.weights_alone else None,
-        classes,
-    )
+    errors = errors if errors.any() else None
+    std = std if game.weights_alone else None
+    return ShapleyValues(values, base[outputs], predicted[:, outputs], of, tuple(names), data, errors, std, classes)
 
 
 def _mean_row(model: Regressor | Classifier) -> FloatArray:
     """Means of the encoded training rows, (1, n_encoded)."""
     fitted = model.model_
-    if not isinstance(fitted, FittedRegressor | FittedClassifier) or fitted.basis.map.kind in (
-        "precomputed",
-        "transformer",
-    ):
+    if not isinstance(fitted, FittedRegressor | FittedClassifier) or fitted.basis.map.kind in GIVEN_MAPS:
         raise ValueError("background must be rows to compare with, got None: this model does not know mean rows")
     return fitted.basis.input_map.mean[None]
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from pydirect._dense import product
+from pydirect._dense import product, squared_norms
 from pydirect._validation import FloatArray
 from pydirect.features.inputs import LARGEST, InputMap
 from pydirect.features.kernel import Kernel, KernelHyperparameters
@@ -175,5 +175,5 @@ class Basis:
         """
         if self.kernel is None:
             return np.zeros(len(inputs))
-        missing = self.kernel.cut_off_variance(inputs)
+        missing = squared_norms(self.kernel.beyond(inputs))
         return missing + np.maximum(self.map.residual_variance(inputs, phi) - mean_missing, 0.0)

@@ -58,10 +58,6 @@ class Kernel(ABC):
         """Features of what clipped inputs take off the process, of standard Gaussian weights, (n_rows, n_features)."""
         return np.empty((len(x), 0))
 
-    def cut_off_variance(self, x: FloatArray) -> FloatArray:
-        """Prior variance that the process loses by clipped inputs, (n_rows,)."""
-        return squared_norms(self.beyond(x))
-
 
 class PreparedRows:
     """Rows with which others are compared again and again, in panels of eight, and the kernel in the units of C++."""

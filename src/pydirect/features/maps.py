@@ -584,12 +584,5 @@ class TransformerFeatures(FeatureMap):
 
 
 # What a saved basis may hold.
-AnyMap = (
-    PrecomputedFeatures
-    | LinearFeatures
-    | PolynomialFeatures
-    | FourierFeatures
-    | NystroemFeatures
-    | ForestFeatures
-    | TransformerFeatures
-)
+_OfInputs = PrecomputedFeatures | LinearFeatures | PolynomialFeatures | TransformerFeatures
+AnyMap = _OfInputs | FourierFeatures | NystroemFeatures | ForestFeatures

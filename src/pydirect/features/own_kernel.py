@@ -100,10 +100,7 @@ class OwnKernel(Kernel):
 def as_kernel(value: Any) -> Any:
     """Return a kernel of scikit-learn, or raise."""
     if not isinstance(value, kernels().Kernel) or isinstance(value, kernels().CompoundKernel):
-        raise TypeError(
-            "kernel must be an object of sklearn.gaussian_process.kernels, such as RBF() + WhiteKernel(), or of a "
-            f"class that is derived from theirs, got {value!r}"
-        )
+        raise TypeError(f"kernel must be an object of sklearn.gaussian_process.kernels, such as RBF(), got {value!r}")
     return value
 
 
@@ -173,10 +170,7 @@ def noise_of(kernel: Any, x: FloatArray) -> float:
         raise ValueError(f"kernel must be finite at the rows of X, got {kernel}")
     eigenvalues = np.linalg.eigvalsh(covariance)
     if np.abs(covariance - covariance.T).max() > ROUNDING * largest or eigenvalues[0] < -ROUNDING * eigenvalues[-1]:
-        raise ValueError(
-            f"kernel must be positive definite, got an eigenvalue of {eigenvalues[0]:.3g} beside {eigenvalues[-1]:.3g} "
-            f"at rows of X for {kernel}"
-        )
+        raise ValueError(f"kernel must be positive definite, got an eigenvalue of {eigenvalues[0]:.3g} for {kernel}")
     if np.ptp(white) > ROUNDING * (largest + white.max()):
         raise ValueError(f"kernel must have the same noise for all rows, a WhiteKernel as a term, got {kernel}")
     return float(white.mean()) if white.mean() > ROUNDING**2 * largest else 0.0

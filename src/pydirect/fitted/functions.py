@@ -229,15 +229,9 @@ def draw_functions(model: FittedRegressor, door: Door, n_functions: int, rng: np
     """Draw functions from the posterior of a model without local process."""
     stored = [p.n_draws for p in model.posteriors if isinstance(p, SequentialPosterior) and p.sampler is None]
     if n_functions > min(stored, default=n_functions):
-        raise ValueError(
-            f"n_functions must be at most {min(stored)}, the number of stored draws, got {n_functions}: fit with "
-            "Sequential(n_draws=...) or Sequential(keep_factor=True)"
-        )
+        raise ValueError(f"n_functions must be at most {min(stored)}, the fit's n_draws, got {n_functions}")
     if model.basis.hyperparameters is None and model.basis.map.residual_kernel is not None:
-        raise ValueError(
-            "functions are drawn by the spectral density of the kernel, which one of scikit-learn does not have: "
-            "sample_y(X, n, noise=False) draws their values at rows, jointly"
-        )
+        raise ValueError("functions need a kernel of the package: sample_y(X, n, noise=False) draws values at rows")
     drawn = [posterior.sample_weights(n_functions, rng) - posterior.coefficients for posterior in model.posteriors]
     missing, n_missing = None, 0
     if model.basis.hyperparameters is not None:

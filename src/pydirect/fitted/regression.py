@@ -119,10 +119,7 @@ class Latent:
     def require_no_effects(self, what: str) -> None:
         """Raise if there are effects of categories."""
         if self.basis.columns is not None and self.basis.columns.effects:
-            raise ValueError(
-                f"{what} are not available with effects of categories: fit with columns=Columns(effects=False), and "
-                "categories are columns of 0 and 1"
-            )
+            raise ValueError(f"{what} are not available with effects of categories: use Columns(effects=False)")
 
     def phi(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Inputs of the map, and Φ (n_rows, n_weights)."""
@@ -413,11 +410,7 @@ class FittedRegressor(OfLatent, Predictor):
         """Return the model of all rows alone, with a warning that `what` leaves out the local process."""
         if self.local is None:
             return self
-        warn(
-            f"{what} leave out the model's local process: fit with local=False where predictions are to agree "
-            "with them",
-            LocalProcessWarning,
-        )
+        warn(f"{what} leave out the model's local process: fit with local=False to agree", LocalProcessWarning)
         return replace(self, local=None)
 
     # --- results

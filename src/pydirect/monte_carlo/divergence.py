@@ -193,11 +193,8 @@ class MonteCarloDivergence:
         if terms.knots and mode == "exact" and q.name == "normal":
             return "closed form"
         if terms.knots and mode in ("exact", "direct"):
-            shared = "" if q.name == "radial" else "'shared', "
-            raise InadmissiblePairError(
-                f"a log-density of {len(terms.pieces)} pieces must have draws to sort: mode must be "
-                f"{shared}'independent', 'fixed' or 'naive', got {mode!r}"
-            )
+            modes = ("" if q.name == "radial" else "'shared', ") + "'independent', 'fixed' or 'naive'"
+            raise InadmissiblePairError(f"pieces must have draws to sort: mode must be {modes}, got {mode!r}")
         known = DIRECT_POWERS.get("radial" if q.name == "radial" else q.law, ())
         if mode == "direct" and not set(terms.sums) <= set(known):
             raise InadmissiblePairError(f"the law of the sums {terms.sums} of {q.name} is not known: no mode 'direct'")
@@ -212,9 +209,8 @@ class MonteCarloDivergence:
 
     def value_and_grad(self, parameters: ArrayLike) -> tuple[float, FloatArray]:
         """Return the divergence, and its gradient with respect to the parameters."""
-        array = as_float_array(
-            parameters, f"parameters with group_size={self.group_size}", (self.n_parameters, self.group_size)
-        )
+        name = f"parameters with group_size={self.group_size}"
+        array = as_float_array(parameters, name, (self.n_parameters, self.group_size))
         scale, chain = self._scale(array[-1])
         gradient = np.empty_like(array)
         location, slope = (array[0], gradient[0]) if self.posterior.has_location else (None, None)
@@ -322,17 +318,9 @@ class MonteCarloDivergence:
         self, law: str | None = None, shape: float | None = None, n_draws: int | None = None, first_draw: int = 0
     ) -> _core.BaseDraws:
         """Draws ξ as the compiled module makes them: a function of seed and epoch, not of the number of threads."""
-        q, layout = self.posterior, "shared" if self.mode == "shared" else "independent"
-        return _core.BaseDraws(
-            "radial" if q.name == "radial" else layout,
-            law or q.law,
-            shape or q.shape or 1.0,
-            self.seed,
-            self._epoch,
-            first_draw,
-            n_draws or self.n_samples,
-            self.group_size,
-        )
+        q, size = self.posterior, (n_draws or self.n_samples, self.group_size)
+        layout = "radial" if q.name == "radial" else "shared" if self.mode == "shared" else "independent"
+        return _core.BaseDraws(layout, law or q.law, shape or q.shape or 1.0, self.seed, self._epoch, first_draw, *size)
 
 
 def of_normal_weights(terms: Density, location: FloatArray, scale: FloatArray) -> tuple[float, FloatArray, FloatArray]:

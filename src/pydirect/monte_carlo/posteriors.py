@@ -35,11 +35,9 @@ class PosteriorFamily:
     def __post_init__(self) -> None:
         as_choice(self.name, "posterior", FAMILIES)
         if (self.name in WITH_SHAPE) != (self.shape is not None):
-            raise ValueError(
-                f"posterior {self.name!r} must be given with a shape, as ({self.name!r}, shape)"
-                if self.shape is None
-                else f"posterior {self.name!r} must be given without a shape, got {self.shape}"
-            )
+            with_shape = f"with a shape, as ({self.name!r}, shape)"
+            how = with_shape if self.shape is None else f"without a shape, got {self.shape}"
+            raise ValueError(f"posterior {self.name!r} must be given {how}")
         if self.shape is not None:
             as_number(self.shape, "shape", above=0.0)
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pydirect._threads import for_each, raise_if_set, resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count, as_generator, as_instance, as_number
+from pydirect._validation import FloatArray, RandomState, as_choice, as_count, as_generator, as_instance, as_number
 from pydirect._warnings import warn
 from pydirect.monte_carlo.posteriors import as_seed
 from pydirect.networks.base import Evaluation, Inference, NetworkRows, TrainedNetwork, VariationalNetwork
@@ -208,7 +208,7 @@ def fit_network(
     n_draws: int = 10,
     schedule: TrainingSchedule | None = None,
     n_restarts: int = 1,
-    random_state: np.random.Generator | int | None = 0,
+    random_state: RandomState = 0,
     n_threads: int | None = None,
     progress: Callable[[int, int, float], None] | None = None,
 ) -> TrainedNetwork:
@@ -306,12 +306,8 @@ def fit_network(
     fresh = _bound_of_fresh_draws(given, network, theta, n_threads)
     kept = network.kl_mode == "fixed" or given.inference.name == "kept"
     if kept and not outcome.elbo - fresh <= LARGEST_LOSS * total:
-        warn(
-            f"the bound of fresh draws is {outcome.elbo - fresh:.6g} nats below that of the draws that were kept: "
-            "the weights have adapted to their draws; take more of them, or fresh ones",
-            OverfittedDrawsWarning,
-            stacklevel=2,
-        )
+        lost = f"with fresh draws the bound is {outcome.elbo - fresh:.6g} nats lower"
+        warn(f"the weights have adapted to their draws: {lost}", OverfittedDrawsWarning, stacklevel=2)
     return SampledPosterior(network, theta, replace(outcome, elbo=fresh))
 
 

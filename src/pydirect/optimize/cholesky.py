@@ -20,10 +20,7 @@ def in_single_precision(a: FloatArray) -> NDArray[np.float32]:
     """Return ``A = ΦᵀΦ`` in the precision in which optimisers multiply by it, or raise ValueError beyond its range."""
     largest = float(a.diagonal().max(initial=0.0))
     if largest and not SINGLE_RANGE[0] <= largest <= SINGLE_RANGE[1]:
-        raise ValueError(
-            "X must be nearer to 1 in size for a mean-field posterior, which is optimised in single precision: the "
-            f"largest sum of squares of a basis function is {largest:.3g}. Rescale X, or use posterior='gaussian'"
-        )
+        raise ValueError(f"X must be nearer to 1 in size for a mean-field posterior, got squares of {largest:.3g}")
     return a.astype(np.float32)
 
 

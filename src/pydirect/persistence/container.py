@@ -215,8 +215,7 @@ def _parse_header(text: bytes, path: str | os.PathLike[str]) -> tuple[str, dict[
         raise ValueError(f"the header is not valid: {error}") from None
     version = document.get("format_version") if isinstance(document, dict) else None
     if type(version) is int and version > FORMAT_VERSION:
-        later = f"file format {version}, readable up to {FORMAT_VERSION}"
-        raise VersionError(path, f"written by a later version of pydirect ({later})")
+        raise VersionError(path, f"written by a later version of pydirect, in file format {version}")
     match document:
         case {"format_version": int(), "kind": str(kind), "header": dict(header)} if len(document) == 3 and kind:
             if type(version) is int and version == FORMAT_VERSION:

@@ -15,7 +15,6 @@ from scipy.stats import binom, norm
 from pydirect._validation import FloatArray, as_choice, as_output
 from pydirect.metrics import (
     Predicted,
-    as_columns,
     as_distributions,
     expected_calibration_error,
     pit,
@@ -36,7 +35,7 @@ from pydirect.plotting.common import (
     vectors,
 )
 from pydirect.plotting.inputs import named_numbers
-from pydirect.predictive.gaussian_mixture import finite_array
+from pydirect.predictive.gaussian_mixture import as_columns, finite_array
 from pydirect.predictive.transformed import Distribution
 from pydirect.tables.table import Table
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import erf, gammaincinv, logsumexp, ndtr, ndtri
 
-from pydirect._validation import FloatArray, as_count, as_number
+from pydirect._validation import FloatArray, RandomState, as_count, as_number
 
 __all__ = ["PredictiveDistribution"]
 
@@ -101,10 +101,7 @@ class PredictiveDistribution:
         mean = np.asarray(mean, dtype=np.float64)
         variance = np.asarray(variance, dtype=np.float64)
         if mean.ndim != 1 or variance.shape not in ((), mean.shape):
-            raise ValueError(
-                "mean must be a vector and variance a number or a vector of the same length, got shapes "
-                f"{mean.shape} and {variance.shape}"
-            )
+            raise ValueError(f"mean must be a vector, variance one or a number, got {mean.shape} and {variance.shape}")
         return cls(np.ones(1), mean[:, None], np.broadcast_to(variance, mean.shape)[:, None])
 
     def affine(self, scale: float, shift: float = 0.0) -> PredictiveDistribution:
@@ -193,7 +190,7 @@ class PredictiveDistribution:
         spread = self._half_mean_difference if y.ndim == 2 else self._half_mean_difference[:, None]
         return np.maximum(distance - spread, 0.0)
 
-    def sample(self, n_samples: int = 1, rng: np.random.Generator | int | None = None) -> FloatArray:
+    def sample(self, n_samples: int = 1, rng: RandomState = None) -> FloatArray:
         """Independent draws from the distribution of each row, (n_samples, n)."""
         rng, rows = np.random.default_rng(rng), np.arange(self.n_rows)
         cumulative = np.cumsum(self.weights, axis=1)
@@ -331,3 +328,11 @@ def finite_array(name: str, value: ArrayLike) -> FloatArray:
     if not np.isfinite(array).all():
         raise ValueError(f"{name} must be finite, got NaN or infinity")
     return array
+
+
+def as_columns(name: str, value: ArrayLike) -> FloatArray:
+    """Return a finite vector as one column, a finite matrix unchanged."""
+    array = finite_array(name, value)
+    if array.ndim not in (1, 2):
+        raise ValueError(f"{name} must have shape (n,) or (n, k), got {array.shape}")
+    return array[:, None] if array.ndim == 1 else array

@@ -29,19 +29,17 @@ class _Family(NamedTuple):
     high: float = np.inf
 
 
+def _exponent(z: FloatArray) -> FloatArray:
+    return np.clip(z, -LARGEST_EXPONENT, LARGEST_EXPONENT)
+
+
 _FAMILIES = {
     "identity": _Family(lambda u: u, lambda z: z, np.zeros_like),
-    "log": _Family(
-        np.log, lambda z: np.exp(np.clip(z, -LARGEST_EXPONENT, LARGEST_EXPONENT)), lambda u: -np.log(u), 0.0
-    ),
+    "log": _Family(np.log, lambda z: np.exp(_exponent(z)), lambda u: -np.log(u), 0.0),
     "sqrt": _Family(np.sqrt, lambda z: np.maximum(z, 0.0) ** 2, lambda u: -0.5 * np.log(u) - np.log(2.0), 0.0),
     "cbrt": _Family(np.cbrt, lambda z: np.maximum(z, 0.0) ** 3, lambda u: -2 / 3 * np.log(u) - np.log(3.0), 0.0),
     "logit": _Family(logit, expit, lambda u: -np.log(u) - np.log1p(-u), 0.0, 1.0),
-    "asinh": _Family(
-        np.arcsinh,
-        lambda z: np.sinh(np.clip(z, -LARGEST_EXPONENT, LARGEST_EXPONENT)),
-        lambda u: -np.log(np.hypot(1.0, u)),
-    ),
+    "asinh": _Family(np.arcsinh, lambda z: np.sinh(_exponent(z)), lambda u: -np.log(np.hypot(1.0, u))),
 }
 SCALES = (*_FAMILIES, "table")
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from pydirect._validation import FloatArray, as_instance, as_number
+from pydirect._validation import FloatArray, RandomState, as_instance, as_number
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
 from pydirect.predictive.scales import TargetScale
 
@@ -193,7 +193,7 @@ class TransformedDistribution:
         lower, upper = self.base.interval(level)
         return self._restored(lower), self._restored(upper)
 
-    def sample(self, n_samples: int = 1, rng: np.random.Generator | int | None = None) -> FloatArray:
+    def sample(self, n_samples: int = 1, rng: RandomState = None) -> FloatArray:
         """Independent draws from the distribution of each row, (n_samples, n_rows)."""
         return self._restored(self.base.sample(n_samples, rng))
 

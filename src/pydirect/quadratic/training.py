@@ -17,6 +17,7 @@ from pydirect._core import LEVEL_PADDING
 from pydirect._threads import for_each, raise_if_set, resolve_n_threads
 from pydirect._validation import (
     FloatArray,
+    RandomState,
     as_choice,
     as_count,
     as_flag,
@@ -258,7 +259,7 @@ def fit_quadratic_network(
     engine: str = "auto",
     max_iter: int = 150,
     start: NetworkPosterior | None = None,
-    random_state: np.random.Generator | int | None = 0,
+    random_state: RandomState = 0,
     n_threads: int | None = None,
     progress: Callable[[int, int, float], None] | None = None,
 ) -> NetworkPosterior:
@@ -387,11 +388,7 @@ def _check_memory(shape: NetworkShape, n_levels: int, n_runs: int, n_threads: in
     table = 8.0 * shape.n_weights * (n_levels + -n_levels % LEVEL_PADDING)
     n_bytes = table * (TABLES_OF_A_RUN * n_runs + TABLES_OF_AN_OPTIMISER * min(n_threads, n_runs))
     if n_bytes > MAX_TABLE_BYTES:
-        raise ValueError(
-            f"hidden_layer_sizes must be smaller: {shape.n_weights} weights of {n_levels} levels, {n_runs} starts on "
-            f"{n_threads} threads, would take {n_bytes / 2**30:.3g} GiB, against a limit of "
-            f"{MAX_TABLE_BYTES / 2**30:.3g} GiB"
-        )
+        raise ValueError(f"hidden_layer_sizes must be smaller: {n_bytes} bytes are above a limit of {MAX_TABLE_BYTES}")
 
 
 def _prepare(

@@ -335,11 +335,7 @@ def _comment(model: QuantizedModel, columns: Sequence[str], prefix: str, device:
         f"{model.arithmetic} arithmetic.",
         *(f"{name}: {value}" for name, value in size_lines(report)),
         *(ascii(text)[1:-1] for text in named),
-        *(
-            []
-            if model.target is None
-            else [f"Results are of z = {model.target.transform}; the y of a quantile of z is that quantile of y."]
-        ),
+        *([] if model.target is None else [f"Results are of z = {model.target.transform}; its quantiles are y's."]),
         "",
         *functions,
         f"int {prefix}_self_test(void);",

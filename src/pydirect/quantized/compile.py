@@ -91,8 +91,7 @@ def lay_out(features: FeatureMap, used: NDArray[np.bool_], spread: FloatArray | 
         first, slopes, constant = waves, np.ones(features.n_features_in), features.intercept_scale
     else:
         raise IntegerArithmeticError(
-            f"integers need features='fourier' or 'linear', got {features.kind!r}: fit such a model, or "
-            "let pydirect.fit_quantized choose one of a given size"
+            f"integers need features='fourier' or 'linear', got {features.kind!r}; or let pydirect.fit_quantized choose"
         )
     unit = np.concatenate([first, slopes, [] if constant is None else [constant]])
     unit = unit if spread is None else unit * spread
@@ -192,7 +191,7 @@ def build_program(
 def _input_fields(input_map: InputMap, inputs: NDArray[np.intp]) -> dict[str, Any]:
     """Return the fields of a program that step 1 reads, for inputs of a feature map."""
     if input_map.knots.size:
-        raise IntegerArithmeticError("integers need features=Fourier(rank_inputs=False), without normal scores")
+        raise IntegerArithmeticError("integers have no normal scores: fit with features=Fourier(rank_inputs=False)")
     columns = input_map.kept[inputs]
     origin, scale = input_map.mean[columns], input_map.scale[columns]
     # A margin of two powers of ten at either end, for products of inputs near their limit.

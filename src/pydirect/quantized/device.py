@@ -152,10 +152,7 @@ class FixedResults(Results):
         else:
             counts = np.array(_spread(counts_per_unit, "output_counts_per_unit", len(largest)))
             if not ((counts > 0) & (counts <= largest)).all():
-                raise ValueError(
-                    f"output_counts_per_unit must be positive and at most {largest.tolist()}, beyond which 32 bits do "
-                    f"not hold every result, got {counts_per_unit!r}"
-                )
+                raise ValueError(f"output_counts_per_unit must be positive and at most {largest.tolist()}")
         reach, width, z = program.prove().sum, _largest_root(program), Fraction(half_width(level))
         rows = []
         for numbers in zip(counts, program.scale, program.offset, program.std_scale, strict=True):

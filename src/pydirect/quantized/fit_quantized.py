@@ -134,7 +134,8 @@ def fit_quantized(
         if settings.classifier is not None:
             task = LabelTask.begin(x, as_numpy(y), weight, settings, names, grid)
         else:
-            targets = _as_targets(y, len(x))
+            values = as_numpy(y)
+            targets = as_float_array(values, "y", (len(x), "n_outputs") if np.ndim(values) == 2 else (len(x),))
             warn_of_gross(targets.reshape(len(x), -1), "fit without them")
             task = TargetTask.begin(x, targets, weight, settings, names, grid)
         quantised, _ = _search(task, SAMPLES if n_samples is None else (n_samples,), limits)
@@ -146,19 +147,10 @@ def _as_numbers(X: ArrayLike) -> FloatArray:
     """Validate rows of X, (n_rows, n_features_in)."""
     values = np.asarray(as_numpy(X))
     if column_names(X) is not None and values.dtype.kind == "O":
-        raise TypeError(
-            "X must hold numbers: encode tables with text first, by columns_.encode(X) of a model "
-            "fitted with columns=Columns(effects=False)"
-        )
+        raise TypeError("X must hold numbers: encode tables with text first, by columns_.encode(X) of a model")
     if values.dtype.kind == "f" and np.isnan(values).any():
         raise ValueError("X must have no missing numbers: fill them in first, by columns_.encode(X) of a fitted model")
     return as_float_array(values, "X", ("n_rows", "n_features_in"))
-
-
-def _as_targets(y: ArrayLike, n_rows: int) -> FloatArray:
-    """Validate targets, (n_rows,) or (n_rows, n_outputs)."""
-    values = as_numpy(y)
-    return as_float_array(values, "y", (n_rows, "n_outputs") if np.ndim(values) == 2 else (n_rows,))
 
 
 Limits = Mapping[str, int]

@@ -135,13 +135,11 @@ class QuantizedModel(Outputs):
         """
         if self.basis.vectors is not None or self.centre.any() or (np.frexp(self.spread)[0] != 0.5).any():
             raise IntegerArithmeticError(
-                "integers need levels that all weights share, or multiples of powers of two: quantise with "
-                "levels='even', or fit with features='fourier' and posterior=Sequential(level_scales='own')"
+                "integers need levels='even', or features='fourier' and posterior=Sequential(level_scales='own')"
             )
         if (self.spread != self.spread[:, :1]).any():
             raise IntegerArithmeticError(
-                "integers need levels that all outputs share: fit with Sequential(level_scales='shared'), or the "
-                "outputs one by one, or let pydirect.fit_quantized choose a model of a given size"
+                "integers need levels that all outputs share: fit with Sequential(level_scales='shared')"
             )
         spread = np.zeros(self.basis.features.n_weights)
         spread[self.basis.order] = self.spread[:, 0]

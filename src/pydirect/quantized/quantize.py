@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import block_diag
 
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import FloatArray, as_choice, as_count, as_generator
+from pydirect._validation import FloatArray, RandomState, as_choice, as_count, as_generator
 from pydirect._warnings import warn
 from pydirect.direct.mixture_posterior import MixturePosterior
 from pydirect.direct.sequential_posterior import SequentialPosterior
@@ -164,8 +164,7 @@ def _rounded_samples(
     features, posteriors = model.basis.map, model.posteriors
     if isinstance(features, NystroemFeatures | TransformerFeatures):
         raise IntegerArithmeticError(
-            f"shared levels need features of their own weights, got {features.kind!r}: fit with "
-            "features=Fourier(rank_inputs=False), or let pydirect.fit_quantized choose a model of a given size"
+            f"these levels need Fourier(rank_inputs=False), got {features.kind!r}, or let pydirect.fit_quantized choose"
         )
     shown = rows[np.sort(rng.permutation(len(rows))[:MOST_METRIC_ROWS])]
     phi = np.asarray(model.basis.transform(shown, n_threads=resolve_n_threads(None)))
@@ -194,7 +193,7 @@ def quantize(
     levels: str = "model",
     n_levels: int | None = None,
     arithmetic: str = "float",
-    random_state: np.random.Generator | int | None = 0,
+    random_state: RandomState = 0,
 ) -> QuantizedPredictor:
     """Quantise a fitted estimator to a few posterior samples with packed level indices.
 
@@ -300,12 +299,8 @@ def warn_of_losses(model: QuantizedPredictor, rows: FloatArray) -> None:
     if model.basis.features.reach > input_reach(model.basis.features.map):  # else clipping is part of the model
         lost |= ~model.in_range(rows)
     if lost.any():
-        warn(
-            f"integers clip or move predictions at {lost.sum()} of {len(rows)} rows of X{_reason(model, rows)}; see "
-            "in_range and input_ranges",
-            IntegerArithmeticWarning,
-            stacklevel=3,
-        )
+        where = f"at {lost.sum()} of {len(rows)} rows of X{_reason(model, rows)}"
+        warn(f"integers clip or move predictions {where}; see in_range", IntegerArithmeticWarning, stacklevel=3)
 
 
 def _reason(model: QuantizedPredictor, rows: FloatArray) -> str:

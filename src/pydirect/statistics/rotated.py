@@ -345,7 +345,4 @@ def _require_squares(statistics: RunningStatistics, scale: FloatArray) -> None:
     deviation = np.where(scale > 0, scale, np.where(deviation > noise, deviation, 0.0))
     small = (deviation > 0) & (deviation < SMALLEST_DEVIATION)
     if small.any():
-        raise ValueError(
-            f"y must vary by at least {SMALLEST_DEVIATION:g} or not at all where only sums over rows are kept, got "
-            f"{deviation[small][0]:.1g}: rescale it"
-        )
+        raise ValueError(f"y must vary by at least {SMALLEST_DEVIATION:g} or not at all, got {deviation[small][0]:.1g}")

@@ -290,10 +290,7 @@ class RunningStatistics:
             if (after < -NEVER_ADDED * before).any():
                 raise ValueError("cannot remove rows that were never added: sums of squares would become negative")
         if sums["n_rows"] <= NEVER_ADDED * self.n_rows:
-            raise ValueError(
-                f"cannot remove all rows and leave {left:g} samples: rows that have faded must be given as they were "
-                "added and fade as much, by decay, before they are removed"
-            )
+            raise ValueError(f"cannot remove all rows and leave {left:g} samples: rows must have faded alike, by decay")
         sums |= {"squared_weights": max(sums["squared_weights"], 0.0), "y_scatter": np.maximum(sums["y_scatter"], 0.0)}
         negative, squares, threads = -other.scatter, np.maximum(squares, 0.0), resolve_n_threads(n_threads)
         with uninterrupted():  # all or nothing
@@ -382,10 +379,7 @@ class RunningStatistics:
     def _of_features(self, factor: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return φ̄, the cross products and the scatter + factor φ̄φ̄ᵀ, both triangles, of Φ."""
         if self.sums_of == "kernel" and self.features is None:
-            raise ValueError(
-                "statistics from a file that are sums of kernel functions need their feature map, which whitens them: "
-                "load(path, features=...)"
-            )
+            raise ValueError("sums of kernel functions from a file need their feature map: load(path, features=...)")
         rows, scatter = np.vstack([self.cross, self.mean]), _shifted(self.scatter, 0.0, self.mean)
         whitening = factor_of_sums(self.features, self.block_dtype)
         rows, scatter = whitened_sums(rows, scatter, whitening, resolve_n_threads())

@@ -102,9 +102,9 @@ class ParquetSource(Source):
         """Raise if a file's row groups or columns have changed since the source was opened."""
         found, usable = _sizes_of(parquet), _usable_columns(parquet)
         if found != sizes or not usable.keys() >= {*self.names, *self._special}:
+            now = f"{sum(found):,} rows of {', '.join(map(repr, usable))}"
             raise StreamError(
-                f"{file}: the file has changed since this call began: it had {sum(sizes):,} rows of these columns, and "
-                f"has {sum(found):,} rows of {', '.join(map(repr, usable))}"
+                f"{file}: the file has changed since this call began: it had {sum(sizes):,} rows, and has {now}"
             )
 
     def _rows(self, frame: Any, row: int) -> Rows:
@@ -141,8 +141,7 @@ def _tables(folder: Path) -> list[Path]:
         partition = next((part for part in file.relative_to(folder).parts[:-1] if "=" in part), None)
         if partition is not None:
             raise StreamError(
-                f"{folder}: the folder is partitioned by a column that its files do not hold ({partition}): give one "
-                "of its folders, or write the column into the files"
+                f"{folder}: partitioned by a column that its files do not hold ({partition}): give one of its folders"
             )
     return files
 

@@ -16,7 +16,7 @@ from pydirect import __version__
 from pydirect._progress import Progress, deferred_interrupt
 from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
 from pydirect._validation import as_count, as_flag
-from pydirect.persistence.container import CorruptFileError, FileFormatError, KindError, read, write
+from pydirect.persistence.container import FileFormatError, KindError, read, sound_contents, write
 from pydirect.persistence.schema import Arrays, pack, unpack
 from pydirect.statistics.gaussian import RowFeatures
 from pydirect.statistics.running import RunningStatistics
@@ -201,16 +201,13 @@ class Checkpoint:
         except KindError as error:
             raise KindError(path, f"{error.reason}: give another path for the checkpoint") from None
         header, arrays = document.header, document.arrays
-        try:
+        with sound_contents(path, "a checkpoint"):
             feature_map = unpack(features, header["features"], arrays, "features")
             statistics = unpack(RunningStatistics, header["statistics"], arrays, "statistics")
             statistics = statistics.with_features(feature_map)
             n_rows = as_count(header["n_rows"], "n_rows", 0)
             one_dimensional = as_flag(header["one_dimensional"], "one_dimensional")
             return cls(statistics, n_rows, header["identity"], list(header["layout"]), one_dimensional)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            reason = f"the file is intact but its contents are not a checkpoint ({type(error).__name__}: {error})"
-            raise CorruptFileError(path, reason) from error
 
     def require(self, path: str | Path, identity: str, source: Source) -> None:
         """Raise unless the checkpoint is of a source that begins with the same rows and is at least as long."""

@@ -101,10 +101,8 @@ class BlockSource(Source):
             raise StreamError(f"block {number}: expected (X, y) or (X, y, sample_weight), got {type(block).__name__}")
         x, y, weight = (*block, None)[:3]
         if np.ndim(x) != 2 or np.ndim(y) not in (1, 2) or len(x) != len(y):
-            raise StreamError(
-                f"block {number}: X and y must have shapes (n_rows, n_features_in) and (n_rows,) or "
-                f"(n_rows, n_outputs), got {np.shape(x)} and {np.shape(y)}"
-            )
+            shapes = f"{np.shape(x)} and {np.shape(y)}"
+            raise StreamError(f"block {number}: X and y must have shapes (n_rows, d) and (n_rows[, k]), got {shapes}")
         return x, y, weight
 
     def _rows(self, block: Any, number: int) -> Rows:
@@ -199,10 +197,7 @@ def as_source(
         if isinstance(X, np.ndarray) or column_names(X) is not None:
             raise TypeError(f"y must be given with X as one {type(X).__name__}: the targets, an array")
         if not callable(X) and not hasattr(X, "__iter__"):
-            raise TypeError(
-                "X must be a path, an array, blocks (X, y) or a function that returns an iterator of them, "
-                f"got {type(X).__name__}"
-            )
+            raise TypeError(f"X must be a path, an array, blocks (X, y) or what yields them, got {type(X).__name__}")
         return BlockSource(X, labels, codes)
     if callable(X) or isinstance(X, Iterator) or _holds_blocks(X):
         raise TypeError("y must not be given when X is blocks (X, y) or a function that returns them")
@@ -210,8 +205,7 @@ def as_source(
         if _names_columns(given, labels is not None):
             got = f"the name {given!r}" if isinstance(given, str) else "a list of names"
             raise TypeError(
-                f"{name} must hold the values themselves unless X is a path or a Dask data frame, got {got}: drop such "
-                "columns from X and give them apart"
+                f"{name} must hold the values themselves unless X is a path or a Dask data frame, got {got}"
             )
     # Memory-mapped arrays stay on disk; frames and lists are in memory anyway.
     targets = as_numbers(y, "y") if labels is None else y if isinstance(y, np.ndarray) else np.asarray(y)
