@@ -148,7 +148,7 @@ def test_rows_that_rounding_of_sums_hides_are_dominated():
         (lambda: hypervolume(np.zeros((3, 3)), [0.0, 0.0]), r"values must be finite of shape \(n_rows, 2\), got shape"),
         (
             lambda: hypervolume_improvement(np.zeros((4, 3, 5)), np.zeros((1, 2)), [0.0, 0.0]),
-            r"values must have shape \(n_rows, 2, n_functions\), .*, got \(4, 3, 5\)",
+            r"values must have shape \(n_rows, 2, n_functions\), got \(4, 3, 5\)",
         ),
     ],
 )

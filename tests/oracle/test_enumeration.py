@@ -120,11 +120,11 @@ def test_predictive_moments_are_integrals_of_the_predictive_density(make_problem
 
 
 def test_an_enumeration_beyond_the_limit_is_refused_with_its_size():
-    with pytest.raises(ValueError, match=r"at most 2000000 hypotheses .*, got 2.097e\+06 \(2 levels, 21 weights"):
+    with pytest.raises(ValueError, match=r"at most 2000000 hypotheses .*, got 2.097e\+06"):
         enumerate_hypotheses([0.0, 1.0], 21)
     assert enumerate_hypotheses([0.0, 1.0], 3).shape == (8, 3)
     q = np.full((20, 2), 0.5)
-    with pytest.raises(ValueError, match="3 noise levels"):
+    with pytest.raises(ValueError, match=r"got 3\.146e"):
         enumerate_factorized([0.0, 1.0], q, [1.0, 2.0, 3.0], [0.2, 0.3, 0.5])
     with pytest.raises(ValueError, match="hypotheses"):
         enumerate_log_evidence((np.ones((2, 300)), [1.0, 2.0]), [0.0, 1.0], np.log([0.5, 0.5]), [1.0])

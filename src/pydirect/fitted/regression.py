@@ -119,7 +119,7 @@ class Latent:
     def require_no_effects(self, what: str) -> None:
         """Raise if there are effects of categories."""
         if self.basis.columns is not None and self.basis.columns.effects:
-            raise ValueError(f"{what} are not available with effects of categories: use Columns(effects=False)")
+            raise ValueError(f"{what} are not available with effects of categories: use columns=Columns(effects=False)")
 
     def phi(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Inputs of the map, and Φ (n_rows, n_weights)."""

@@ -388,7 +388,7 @@ def _check_memory(shape: NetworkShape, n_levels: int, n_runs: int, n_threads: in
     table = 8.0 * shape.n_weights * (n_levels + -n_levels % LEVEL_PADDING)
     n_bytes = table * (TABLES_OF_A_RUN * n_runs + TABLES_OF_AN_OPTIMISER * min(n_threads, n_runs))
     if n_bytes > MAX_TABLE_BYTES:
-        raise ValueError(f"hidden_layer_sizes must be smaller: {n_bytes} bytes are above a limit of {MAX_TABLE_BYTES}")
+        raise ValueError(f"hidden_layer_sizes must be smaller: {n_bytes:.3g} bytes are above {MAX_TABLE_BYTES:.3g}")
 
 
 def _prepare(

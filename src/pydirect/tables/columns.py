@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -47,6 +47,7 @@ class TableWarning(UserWarning):
     """A column of a table carries less than it seems to."""
 
 
+@dataclass(eq=False, repr=False)
 class Columns(TransformerMixin, BaseEstimator):
     """Transformer of tables with text and gaps into numbers: categories as columns of 0 and 1, missing numbers filled.
 
@@ -96,17 +97,10 @@ class Columns(TransformerMixin, BaseEstimator):
     [[1.0, 0.0, 4.0]]
     """
 
-    def __init__(
-        self,
-        categories: str | Sequence[str | int] = "auto",
-        missing: str = "auto",
-        coordinates: Sequence[Any] | None = None,
-        effects: bool = True,
-    ) -> None:
-        self.categories = categories
-        self.missing = missing
-        self.coordinates = coordinates
-        self.effects = effects
+    categories: str | Sequence[str | int] = "auto"
+    missing: str = "auto"
+    coordinates: Sequence[Any] | None = None
+    effects: bool = True
 
     def fit(self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learn categories and the means of numbers from training rows.
