@@ -123,7 +123,7 @@ def refuse_ignored(parameters: dict[str, Any]) -> None:
         given["features"] = "auto" if content(features) == content(plain) else features
     ignored = [name for name, does in WHAT_QUANTIZED_FITS_DO.items() if name in given and given[name] not in does]
     if ignored:
-        raise ValueError(f"{', '.join(ignored)} must be at the default for fit_quantized, or quantize a fitted model")
+        raise ValueError(f"{', '.join(ignored)} must be left at the default for fit_quantized, or quantize a fit")
 
 
 def settings_of(model: Estimator, plan: Any, classifier: ClassifierFits | None = None) -> SearchSettings:

@@ -311,7 +311,7 @@ class DirectRegressor(Regressor):
         """Return the plan, of noise with one variance, or raise where it needs the rows again."""
         plan = self._plan()
         if plan.noise in NOISE_OF_ROWS:
-            raise ValueError(f"noise must not be {plan.noise!r} where only sums over rows are kept: use fit")
+            raise ValueError(f"noise must not be {plan.noise!r} for sums over rows: it needs the rows again")
         if plan.local not in (None, "auto"):
             raise ValueError(f"local must be 'auto' or False for sums over rows, got {plan.local}; use fit")
         return replace(plan, noise="constant") if plan.noise == "auto" else plan
@@ -586,9 +586,7 @@ class DirectRegressor(Regressor):
             sums: RunningStatistics | None = getattr(self, "statistics_", None)
             buffer: RowBuffer | None = getattr(self, "buffered_rows_", self._rows_of_fit)
             if sums is None and buffer is None and hasattr(self, "model_"):
-                raise ValueError(
-                    "the earlier rows must be known: begin with partial_fit or fit_stream, or drop them, by fit"
-                )
+                raise ValueError("the earlier rows must be known to go on: use partial_fit or fit_stream first")
             if forget and buffer is None:
                 check_is_fitted(self, "statistics_", msg="This %(name)s has no statistics: call partial_fit first.")
             summed = buffer is None and hasattr(self, "features_")

@@ -197,7 +197,9 @@ class MonteCarloDivergence:
             raise InadmissiblePairError(f"pieces must have draws to sort: mode must be {modes}, got {mode!r}")
         known = DIRECT_POWERS.get("radial" if q.name == "radial" else q.law, ())
         if mode == "direct" and not set(terms.sums) <= set(known):
-            raise InadmissiblePairError(f"the law of the sums {terms.sums} of {q.name} is not known: no mode 'direct'")
+            raise InadmissiblePairError(
+                f"mode 'direct' must draw the law of {terms.sums} of {q.name}, which is not known"
+            )
         return "ranks" if terms.knots else "sums"
 
     @property

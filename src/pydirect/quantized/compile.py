@@ -197,7 +197,7 @@ def _input_fields(input_map: InputMap, inputs: NDArray[np.intp]) -> dict[str, An
     # A margin of two powers of ten at either end, for products of inputs near their limit.
     low, high = 1e-37 / INPUT_UNIT, 1e36
     if (np.abs(origin) > high).any() or (scale > high).any() or (scale < low).any():
-        raise IntegerArithmeticError(f"columns must vary between {low:g} and {high:g} for integers: scale X")
+        raise IntegerArithmeticError(f"columns must vary between {low:g} and {high:g}, in single precision: scale X")
     return {
         "n_features_in": len(input_map.mean),
         "columns": columns.astype(np.int32),
