@@ -2,6 +2,7 @@
 
 python bench/scripts/groups.py seconds       # 10^3 to 10^5 groups of 10 rows, 200 basis functions
 python bench/scripts/groups.py sleepstudy    # variances and effects of a small table, of both
+python bench/scripts/groups.py crossed       # seconds and variances of two factors, of both
 python bench/scripts/groups.py categories    # 5000 levels in 20,000 rows
 """
 
@@ -58,6 +59,29 @@ def sleepstudy() -> None:
     print(f"MixedLM   {found.cov_re[0, 0]:.1f}, {found.scale:.1f}, slope {found.params[1]:.3f}")
     effects = np.array([np.asarray(found.random_effects[k])[0] for k in range(18)])
     print(f"largest difference of effects {np.abs(model.random_effects_['mean'][:, 0] - effects).max():.3f}")
+
+
+def crossed() -> None:
+    for n, sizes in ((1_000, (50, 20)), (4_000, (200, 100)), (20_000, (1_000, 200)), (20_000, (5_000, 2_000))):
+        rng = np.random.default_rng(3)
+        x, groups = rng.standard_normal((n, 3)), np.column_stack([rng.integers(0, size, n) for size in sizes])
+        y = x[:, 0] + rng.standard_normal(n)
+        for deviation, size, group in zip((1.0, 0.5), sizes, groups.T, strict=True):
+            y += deviation * rng.standard_normal(size)[group]
+        for features in ("linear", "auto"):
+            begin = time.process_time()
+            model = DirectMixedRegressor(features).fit(x, y, groups)
+            spent, variances = time.process_time() - begin, (*model.group_variance_, model.noise_variance_)
+            print(f"{n} rows, {sizes} groups, {features}: {spent:.2f} s, variances", *np.round(variances, 3))
+        if n <= 4_000 and importlib.util.find_spec("statsmodels"):
+            from statsmodels.regression.mixed_linear_model import MixedLM
+
+            table = pd.DataFrame(x, columns=["a", "b", "c"]).assign(y=y, first=groups[:, 0], second=groups[:, 1])
+            begin, one = time.process_time(), np.ones(n)
+            vc = {"first": "0 + C(first)", "second": "0 + C(second)"}
+            found = MixedLM.from_formula("y ~ a + b + c", table, groups=one, re_formula="0", vc_formula=vc).fit()
+            variances = *found.vcomp, found.scale
+            print(f"   MixedLM {time.process_time() - begin:.2f} s, variances", *np.round(variances, 3))
 
 
 def categories() -> None:
@@ -122,7 +146,7 @@ def categories() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = {"seconds": seconds, "sleepstudy": sleepstudy, "categories": categories}
+    parts = {"seconds": seconds, "sleepstudy": sleepstudy, "crossed": crossed, "categories": categories}
     parser.add_argument("parts", nargs="+", choices=parts)
     for part in parser.parse_args().parts:
         parts[part]()

@@ -47,6 +47,12 @@ NUMBERS, INTERVALS = ["prediction", "std", "lower", "upper"], ["prediction", "lo
             NUMBERS,
             "shifted: R",
         ),
+        (
+            ["--target", "shifted", "--model", "mixed", "--groups", "shop", "kind"],
+            "DirectMixedRegressor",
+            NUMBERS,
+            "shifted: R",
+        ),
         (["--target", "kind", "--model", "pooled"], "PooledClassifier", ["high", "low"], "kind: accuracy"),
         (
             ["--target", "grade", "--model", "ordinal", 'order=["a", "b", "c"]'],

@@ -84,6 +84,9 @@ def test_effects_of_groups_stand_in_their_order_with_intervals():
     with pytest.raises(ValueError, match="groups must not be empty"):
         RandomEffectsDisplay([], [], [])
     slopes.figure_.canvas.draw()
+    both = DirectMixedRegressor(features="linear").fit(X, Y, np.column_stack([shop, np.arange(60) % 3]))
+    assert set(ticks(RandomEffectsDisplay.from_estimator(both, factor=1).ax_)) == {"0", "1", "2"}
+    assert len(ticks(RandomEffectsDisplay.from_estimator(both).ax_)) == len(order)
 
 
 def test_what_does_not_fit_is_refused():

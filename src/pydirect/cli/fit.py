@@ -14,7 +14,16 @@ import pydirect
 from pydirect._validation import as_count
 from pydirect._warnings import ignored
 from pydirect.cli.main import ARGUMENTS, LEVEL, MODELS
-from pydirect.cli.predict import Columns, absent, arguments_of, parameters_of, predicted, scores_of, scores_text
+from pydirect.cli.predict import (
+    Columns,
+    absent,
+    arguments_of,
+    columns_of,
+    parameters_of,
+    predicted,
+    scores_of,
+    scores_text,
+)
 from pydirect.cli.tables import TableFile, read_table
 from pydirect.estimators._estimator import OBJECTS
 from pydirect.persistence.container import atomic_open
@@ -44,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
     """Run the command."""
     as_count(args.seed, "--seed", 0)
     arguments = {name: column for option, name in ARGUMENTS.items() if (column := getattr(args, option)) is not None}
-    named = [*args.target, *args.drop, *args.category, *arguments.values()]
+    named = [*args.target, *args.drop, *args.category, *columns_of(arguments)]
     if twice := [name for name in dict.fromkeys(named) if named.count(name) > 1]:
         raise ValueError(f"column {twice[0]!r} is named twice among the options")
     if args.stream or args.checkpoint is not None:
@@ -77,7 +86,7 @@ def summary_of(model: Any) -> str:
 # --- the model that the options describe
 
 
-def new_model(args: argparse.Namespace, arguments: dict[str, str], classes: bool) -> Any:
+def new_model(args: argparse.Namespace, arguments: dict[str, Any], classes: bool) -> Any:
     """Return the unfitted estimator that the options describe."""
     name = MODELS[args.model][classes]
     if name is None:
@@ -135,9 +144,10 @@ def _holds_classes(args: argparse.Namespace, file: TableFile) -> bool:
     return any(found)
 
 
-def _read(args: argparse.Namespace, file: TableFile, arguments: dict[str, str], classes: bool) -> FitRows:
+def _read(args: argparse.Namespace, file: TableFile, arguments: dict[str, Any], classes: bool) -> FitRows:
     """Return the rows to fit to; raise where targets or arguments are missing and may not be."""
-    special = {*args.target, *arguments.values(), *args.drop}
+    needed = [*args.target, *columns_of(arguments)]
+    special = {*needed, *args.drop}
     inputs = [name for name in file.names if name not in special]
     if not inputs:
         raise ValueError("no columns are left to predict from")
@@ -145,7 +155,7 @@ def _read(args: argparse.Namespace, file: TableFile, arguments: dict[str, str], 
     columns = [file.labels(name) if classes else file.numbers(name).tolist() for name in args.target]
     lacks = np.any([lacks, *map(absent, columns)], axis=0)
     if lacks.any() and not args.drop_missing:
-        what = f"{' or '.join(map(repr, [*args.target, *arguments.values()]))}, first data row {np.argmax(lacks) + 1}"
+        what = f"{' or '.join(map(repr, needed))}, first data row {np.argmax(lacks) + 1}"
         raise ValueError(f"{args.data}: {lacks.sum()} rows lack {what}; --drop-missing leaves them out")
     kept = np.flatnonzero(~lacks)
     y = np.column_stack([np.array([own[row] for row in kept]) for own in columns])
@@ -198,7 +208,7 @@ def _draw(args: argparse.Namespace, model: Any, test: FitRows, y: list[NDArray[A
 # --- streams
 
 
-def _fit_stream(args: argparse.Namespace, arguments: dict[str, str]) -> tuple[Any, int]:
+def _fit_stream(args: argparse.Namespace, arguments: dict[str, Any]) -> tuple[Any, int]:
     """Fit to Parquet files in blocks of rows; return the model and the number of rows."""
     for option in ("test_fraction", "plot", "decimal", "missing_value"):
         if getattr(args, option):

@@ -79,7 +79,7 @@ def _fit(add: _Parser) -> None:
     option("--weight", metavar="COL", help="column that says how many times each row counts")
     option("--exposure", metavar="COL", help="with --model counts: column that mean counts are proportional to")
     option("--event", metavar="COL", help="with --model survival: column that says whether the event was seen")
-    option("--groups", metavar="COL", help="with --model mixed: column of groups with effects of their own")
+    option("--groups", metavar="COL", nargs="+", help="with --model mixed: columns of groups with effects of their own")
     option("--drop-missing", action="store_true", help="leave out rows without target or weight (default: an error)")
     held_out = "fraction of the rows to hold out for scores (default: 0.1, with --stream none)"
     option("--test-fraction", type=float, metavar="F", help=held_out)

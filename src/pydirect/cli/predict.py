@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> None:
     if not used.any():
         raise ValueError(f"{args.data}: no row has what the model needs to predict it")
     targets, y = stored["targets"], []
-    if {*targets, *stored["arguments"].values()} <= {*file.names}:  # the others are needed to score
+    if {*targets, *columns_of(stored["arguments"])} <= {*file.names}:  # the others are needed to score
         more, incomplete = arguments_of(file, stored["arguments"])
         given, y = given | more, [known_targets(model, file, name, ~incomplete)[used] for name in targets]
     given = {name: values[used] for name, values in given.items()}
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
         return
     for rows, what, empty in (
         (unknown, "lack inputs or have new categories", args.skip_unknown),
-        (lacks, f"lack {' or '.join(columns.values())}", True),
+        (lacks, f"lack {' or '.join(columns_of(columns))}", True),
     ):
         if rows.any():
             became = "predictions left empty" if empty else "predicted from their other columns"
@@ -107,16 +107,21 @@ def read_inputs(args: argparse.Namespace, model: Any, stored: dict[str, Any]) ->
     return file, X
 
 
-def arguments_of(file: TableFile, columns: dict[str, str]) -> tuple[Columns, NDArray[np.bool_]]:
+def columns_of(arguments: dict[str, Any]) -> list[str]:
+    """Return the columns of a file that hold arguments of a model: one each, or several of groups."""
+    return [name for own in arguments.values() for name in np.ravel(own).tolist()]
+
+
+def arguments_of(file: TableFile, columns: dict[str, Any]) -> tuple[Columns, NDArray[np.bool_]]:
     """Return arguments of a model by the columns of a file that hold them, and which rows lack any."""
-    file.require(columns.values())
+    file.require(columns_of(columns))
     lacks, found = np.zeros(file.n_rows, dtype=bool), {}
     for name, column in columns.items():
         if name == "groups":
-            found[name] = np.array(file.labels(column), dtype=object)
+            found[name] = np.stack([np.array(file.labels(own), dtype=object) for own in column], axis=1)
         else:
             found[name] = file.numbers(column, "1 and 0, or true and false" if name == "event" else "numbers")
-        lacks |= absent(found[name])
+        lacks |= np.any([absent(own) for own in np.atleast_2d(found[name].T)], axis=0)
     return found, lacks
 
 

@@ -15,7 +15,7 @@ from sklearn.metrics import r2_score
 from sklearn.utils import check_consistent_length
 
 from pydirect._documentation import described_by
-from pydirect._validation import FloatArray, as_number, as_weights, require_no_missing, shown
+from pydirect._validation import FloatArray, as_number, as_weights, column_names, require_no_missing, shown
 from pydirect.estimators._classifier import OfLabels
 from pydirect.estimators._estimator import of_model
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan, generator_of
@@ -29,6 +29,8 @@ from pydirect.noise.student_t import warn_of_gross
 from pydirect.tables.columns import with_names
 from pydirect.tables.encoding import ColumnEncoding
 
+MOST_LEVELS = 2000  # of factors that are not eliminated first, whose precisions are a dense matrix
+
 
 def rows_of_groups() -> None:
     """Rows with groups.
@@ -39,9 +41,9 @@ def rows_of_groups() -> None:
         Rows of inputs.
     y : array_like of shape (n_rows,)
         Targets.
-    groups : array_like of shape (n_rows,) or "marginal"
-        The group of every row, a number or text; in predictions those that `fit` has not seen are new groups, which
-        "marginal" makes all rows of.
+    groups : array_like of shape (n_rows,) or (n_rows, n_factors), list of columns, data frame, or "marginal"
+        The group of every row, a number or text, by each of several factors, which may be crossed or nested. In
+        predictions groups that `fit` has not seen are new ones, which "marginal" makes all.
     sample_weight : array_like of shape (n_rows,), optional
         How many times each row counts; by default once.
     """
@@ -56,12 +58,13 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
     """Regression with random effects of groups beside a nonlinear function: y = f(x) + zᵀb_g + noise.
 
     Every group has an intercept and, on request, slopes, normal with variances that are learned. They are eliminated
-    exactly, so that there can be hundreds of thousands of groups.
+    exactly, so that there can be hundreds of thousands of groups; by several factors, of that with most groups.
 
     Parameters
     ----------
     slopes : sequence of str or int, default=()
-        Columns of numbers whose slopes differ between the groups; intercepts are where these columns have their means.
+        Columns of numbers whose slopes differ between the groups, of the first factor; intercepts are where these
+        columns have their means.
     n_basis_functions : int, default=300
         Sums of as many functions are stored for each group.
 
@@ -72,12 +75,13 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
     intercept_ : float
         Mean of the targets, about which f is modelled.
     random_effects_ : dict of str to ndarray
-        ``"group"``, (n_groups,), and ``"mean"`` and ``"std"`` of intercepts and slopes, (n_groups, n_effects).
+        ``"group"``, (n_groups,), and ``"mean"`` and ``"std"`` of intercepts and slopes, (n_groups, n_effects). Of
+        several factors, a dict of these by their names or numbers, with most groups first unless there are slopes.
     group_variance_ : ndarray of shape (n_effects,)
-        Variances of intercepts and slopes over the groups.
+        Variances of intercepts and slopes over the groups; of one factor after the other, as in `random_effects_`.
     noise_variance_ : float
         Variance of y about f and the effects.
-    intraclass_correlation_ : float
+    intraclass_correlation_ : float or ndarray of shape (n_factors,)
         Share of the intercepts in the variance of y that f does not explain.
     elbo_ : float
         Log evidence of the targets, restricted as to the intercept, in nats.
@@ -127,13 +131,14 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
         ValueError, TypeError
             If the data or a parameter is not as described.
         """
-        if groups is None or isinstance(groups, str):
-            raise TypeError(f"fit needs groups, the label of every row, of shape (n_rows,), got {groups!r}")
+        factors = {} if groups is None or isinstance(groups, str) else as_factors(groups)
+        if not factors:
+            raise TypeError(f"fit needs groups, labels of shape (n_rows,) or (n_rows, n_factors), got {groups!r}")
         with self._whole() as progress:
             plan, (x, targets) = self._plan(), self._validated(X, y, y_numeric=True)
-            check_consistent_length(x, groups)
+            check_consistent_length(x, *factors.values())
             warn_of_gross(np.asarray(targets)[:, None], "fit without them")
-            labels, group = np.unique(as_labels(groups), return_inverse=True)
+            found = {name: np.unique(labels, return_inverse=True) for name, labels in factors.items()}
             weight = as_weights(sample_weight, len(targets))
             if (n := np.count_nonzero(weight)) < 2:
                 raise ValueError(f"X must have at least two rows of positive weight, got {n} sample")
@@ -143,10 +148,13 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
             encoded = np.ascontiguousarray(self.columns_.encode(table))
             z = EffectColumns.of(encoded, self._encoded_slopes(), weight)
             rng, rows = generator_of(plan.random_state), TrainingRows(encoded, standard, weight)
-            own = z, labels, group
+            found = dict(sorted(found.items(), key=lambda own: 0 if len(z.slopes) else -len(own[1][0])))
+            if (others := sum(len(labels) for labels, _ in [*found.values()][1:])) > MOST_LEVELS:
+                but = f"{next(iter(found))!r}, {'which has slopes' if len(z.slopes) else 'the largest'}"
+                raise ValueError(f"groups must be at most {MOST_LEVELS} in all factors but {but}, got {others}")
             with progress.stage("inference"):
-                bases = bases_beside(plan.features, rows, self.columns_, [own], rng, thorough=True)
-                fitted = likeliest(bases, rows, own)
+                bases = bases_beside(plan.features, rows, self.columns_, [(z, found)], rng, thorough=True)
+                fitted = likeliest(bases, rows, (z, found))
             self.model_ = replace(fitted, intercept=float(units.location[0]), scale=float(units.scale[0]))
             self.fit_seconds_ = progress.seconds
         return self
@@ -168,20 +176,23 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
     # --- results
 
     @property
-    def random_effects_(self) -> dict[str, NDArray[Any]]:
-        mean, std = self.model_.effects_of_groups()
-        return {"group": self.model_.groups, "mean": mean, "std": std}
+    def random_effects_(self) -> dict[Any, Any]:
+        parts = zip(self.model_.groups, self.model_.effects_of_groups(), strict=True)
+        found = [{"group": groups, "mean": mean, "std": std} for groups, (mean, std) in parts]
+        return dict(zip(self.model_.factors, found, strict=True)) if len(found) > 1 else found[0]
 
     @property
-    def intraclass_correlation_(self) -> float:
-        between = float(self.group_variance_[0])
-        return between / (between + float(self.noise_variance_))
+    def intraclass_correlation_(self) -> Any:
+        between = np.delete(self.group_variance_, np.arange(1, len(self.model_.columns.unit)))
+        found = between / (between.sum() + self.noise_variance_)
+        return found if len(found) > 1 else float(found[0])
 
     def _words(self) -> list[str]:
         spread, noise = ", ".join(f"{value**0.5:.3g}" for value in self.group_variance_), self.noise_variance_**0.5
+        shares = " and ".join(f"{share:.2f}" for share in np.ravel(self.intraclass_correlation_))
         words = (
-            f"Random effects of {len(self.model_.groups)} groups: deviations {spread} beside {noise:.3g} of the noise, "
-            f"intraclass correlation {self.intraclass_correlation_:.2f}."
+            f"Random effects of {' and '.join(str(len(own)) for own in self.model_.groups)} groups: "
+            f"deviations {spread} beside {noise:.3g} of the noise, intraclass correlation {shares}."
         )
         return [*lines_of_model(self), words]
 
@@ -191,10 +202,13 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
         """Mean and standard deviation of y, with noise."""
         x = self.encode_rows(X)
         if isinstance(groups, str) and groups == "marginal":
-            number = np.full(len(x), -1)
+            number = np.full((len(x), len(self.model_.groups)), -1)
         else:
-            check_consistent_length(x, groups)
-            number = self.model_.number_of(as_labels(groups))
+            given, names = as_factors(groups), self.model_.factors
+            if {*given} != {*names}:
+                raise ValueError(f"groups must be of the factors {list(names)}, as in fit, got {list(given)}")
+            check_consistent_length(x, *given.values())
+            number = self.model_.number_of([given[name] for name in names])
         with self._threads():
             mean, std = self.model_.predict(x, number)
         return mean, std * (1.0 if self.search_ is None else factor_of_few_rows(self.total_weight_))
@@ -246,6 +260,17 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
             1 at best.
         """
         return float(r2_score(y, self._moments(X, groups)[0], sample_weight=sample_weight))
+
+
+def as_factors(groups: Any) -> dict[Any, NDArray[Any]]:
+    """Return labels of groups by the names of factors, or their numbers; a single one is 0; or raise."""
+    names = column_names(groups)
+    if names is not None:
+        groups = [groups[name] for name in names]
+    elif not (isinstance(groups, list | tuple) and np.ndim(next(iter(groups), 0)) == 1):
+        groups = np.asarray(groups).T if np.ndim(groups) == 2 else [groups]
+    names = names if names and len(names) > 1 else range(len(groups))
+    return dict(zip(names, map(as_labels, groups), strict=True))
 
 
 def as_labels(groups: ArrayLike) -> NDArray[Any]:

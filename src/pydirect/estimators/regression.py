@@ -54,7 +54,7 @@ from pydirect.fitted.predictor import Units
 from pydirect.fitted.regression import FittedRegressor, Latent, LeftOut, left_out, relative_precisions
 from pydirect.linear.fit import InitialHyperparameters, fit_by_evidence
 from pydirect.linear.leave_one_out import expected_noise
-from pydirect.linear.random_effects import GroupSums, fit_random_effects
+from pydirect.linear.random_effects import GroupSums, fit_random_effects, in_columns
 from pydirect.noise.fit import LEAST_PRECISION, NoiseProblem, choose_noise, fit_varying_noise, is_gain, looks_constant
 from pydirect.noise.local import fit_local, noise_may_replace
 from pydirect.noise.model import CONSTANT, MIN_ROWS_TO_CHOOSE
@@ -83,7 +83,8 @@ LARGEST_RATIO, FREQUENT = 100.0, 10
 MOST_WEIGHINGS, LITTLE_LESS = 8, 0.5
 
 Fitted = list[tuple[Any, float]]
-Groups = tuple[EffectColumns, NDArray[Any], NDArray[np.intp]]  # z, labels of groups, and the group of each row
+# z, and by the names of factors labels of groups and the group of each row
+Groups = tuple[EffectColumns, dict[Any, tuple[NDArray[Any], NDArray[np.intp]]]]
 Beside = tuple[Basis, InitialHyperparameters]  # of f beside effects
 # Effects, their moments at rows by the other ones, (n_rows, 2), and frequent categories
 Learned = tuple[CategoryEffects, FloatArray, set[str | None]]
@@ -195,12 +196,12 @@ def learned_effects(plan: RegressionPlan, given: GivenRows, table: Table) -> lis
     rows = replace(units.divided(units.counts.repetitions), x=given.x * ~np.isin(columns.origins, many))
     features = replace(plan.features, n_functions=min(plan.features.n_functions, MAX_FEATURES))
     constant = EffectColumns.of(rows.x, np.arange(0), rows.weights)
-    groups = [(constant, *np.unique(text.codes, return_inverse=True)) for text in texts]
+    groups: list[Groups] = [(constant, {0: np.unique(text.codes, return_inverse=True)}) for text in texts]
     bases = bases_beside(features, rows, columns, groups, rng, thorough=False)
     same = equal_rows(np.column_stack([given.x, *(text.codes for text in texts)]), given.y)[1]
     found = list[Learned]()
     for j, text, own_groups in zip(many, texts, groups, strict=True):
-        fitted, (_, present, group) = likeliest(bases, rows, own_groups), own_groups
+        fitted, (present, group) = likeliest(bases, rows, own_groups), own_groups[1][0]
         if fitted.effects.ratio[0] > LARGEST_RATIO:
             continue
         left = rows.y[:, 0] - fitted.predict(rows.x, np.full(len(group), -1))[0]
@@ -247,33 +248,38 @@ def bases_beside(
     The former lacks all that varies between groups, which is searched for on few rows unless `thorough`.
     """
     search: KernelSearch = partial(search_kernel, max_rows=features.max_search_rows)
-    searched, found = [(rows.y, search if thorough else small_search(features))], list[Beside]()
+    searched, bases = [(rows.y, search if thorough else small_search(features))], list[Beside]()
     names = None if columns.names is None else tuple(columns.names_out)
     if features.learns_kernel:
         linear, rest = fit_basis(FeaturePlan("linear"), rows, columns, search, rng), rows
-        for z, labels, group in groups:
-            first = fit_effects(linear, InitialHyperparameters(0.1), rest, (z, labels, group))
-            effects = z.at(rows.x) * (first.effects_of_groups()[0] * z.unit)[group]
-            rest = replace(rest, y=rest.y - effects.sum(axis=1, keepdims=True))
+        for z, factors in groups:
+            found = fit_effects(linear, InitialHyperparameters(0.1), rest, (z, factors)).effects_of_groups()
+            for (mean, _), (_, group) in zip(found, factors.values(), strict=True):
+                own = slice(mean.shape[1])  # only the first factor has slopes
+                effects = z.at(rows.x)[:, own] * (mean * z.unit[own])[group]
+                rest = replace(rest, y=rest.y - effects.sum(axis=1, keepdims=True))
         searched.insert(0, (rest.y, search))
     for y, by in searched:
         square = float(np.average(y[:, 0] ** 2, weights=rows.weight)) or 1.0
         basis = fit_basis(features, replace(rows, y=y / np.sqrt(square)), columns, by, rng, names=names)
         noise = 0.1 if basis.kernel is None else basis.kernel.noise_variance * square
-        found.append((basis, InitialHyperparameters(noise, None if basis.search is None else square)))
-    return found
+        bases.append((basis, InitialHyperparameters(noise, None if basis.search is None else square)))
+    return bases
 
 
 def fit_effects(basis: Basis, initial: InitialHyperparameters, rows: TrainingRows, groups: Groups) -> FittedMixed:
     """Fit f of a basis and effects of groups to standardised targets."""
-    inputs, (columns, labels, group) = basis.inputs(rows.x), groups
-    sums = GroupSums.collect(basis.map, inputs, rows.y[:, 0], columns.at(rows.x), group, len(labels), rows.weight)
-    posterior, scale, effects, evidence = fit_random_effects(sums, initial)
+    inputs, (columns, factors) = basis.inputs(rows.x), groups
+    labels, number = zip(*factors.values(), strict=True)
+    sizes, z = [len(own) for own in labels], columns.at(rows.x)
+    levels = in_columns(np.stack(number, axis=1)[:, 1:] + np.cumsum([0, *sizes[1:]])[:-1], sum(sizes[1:]))
+    sums = GroupSums.collect(basis.map, inputs, rows.y[:, 0], z, number[0], sizes[0], rows.weight, levels)
+    posterior, scale, effects, evidence = fit_random_effects(sums, initial, sizes[1:])
     assert posterior.outcome is not None and posterior.noise is not None
     known, noise = replace(posterior, outcome=posterior.outcome.at(evidence)), float(posterior.noise.levels[0])
     residual = basis.mean_missing_variance(inputs, rows.weight, sums.mean_square)
     latent = Latent.of(basis, [(known, scale)], residual)
-    return FittedMixed(latent, 0.0, 1.0, labels, columns, effects, noise, sums.n_samples)
+    return FittedMixed(latent, 0.0, 1.0, tuple(factors), labels, columns, effects, noise, sums.n_samples)
 
 
 def gross_rows(plan: RegressionPlan, y: FloatArray) -> NDArray[np.intp]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray
 from pydirect.fitted.regression import Latent, OfLatent
-from pydirect.linear.random_effects import RandomEffects, with_ones
+from pydirect.linear.random_effects import RandomEffects, in_columns, with_ones
 from pydirect.persistence.schema import Positive, Shape
 from pydirect.statistics.gaussian import blocks_of, weighted_location_scale
 
@@ -34,14 +35,18 @@ class EffectColumns:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FittedMixed(OfLatent):
-    """Standardised targets (y − intercept) / scale are f + zᵀb, z being the `EffectColumns`."""
+    """Standardised targets (y − intercept) / scale are f + zᵀb, z being the `EffectColumns`.
+
+    `groups`: labels of the groups of each factor, all of which but the first have intercepts only.
+    """
 
     one_dimensional: ClassVar[bool] = True
 
     latent: Latent
     intercept: float
     scale: Annotated[float, Positive]
-    groups: Annotated[NDArray[Any], Shape("n_groups")]
+    factors: Annotated[tuple[Hashable, ...], Shape("n_factors")]  # names
+    groups: Annotated[tuple[NDArray[Any], ...], Shape("n_factors")]
     columns: EffectColumns
     effects: RandomEffects
     noise: Annotated[float, Positive]
@@ -59,37 +64,52 @@ class FittedMixed(OfLatent):
     @property
     def group_variance(self) -> FloatArray:
         """Variances of the effects, in squared units of y and of it by those of a slope's column."""
-        return np.asarray(self.noise_variance / self.effects.ratio / self.columns.unit**2)
+        q = len(self.columns.unit)
+        ratio = self.effects.ratio[[*range(q), *q + self._first[:-1]]]
+        return np.asarray(self.noise_variance / ratio / np.append(self.columns.unit, np.ones(len(ratio) - q)) ** 2)
 
-    def number_of(self, labels: NDArray[Any]) -> NDArray[np.intp]:
-        """Numbers of the groups of labels, −1 for new ones."""
-        if (labels.dtype.kind == "U") != (self.groups.dtype.kind == "U"):
-            raise TypeError(f"groups must be {'text' if self.groups.dtype.kind == 'U' else 'numbers'}, as in fit")
-        place = np.minimum(np.searchsorted(self.groups, labels), len(self.groups) - 1)
-        return np.where(self.groups[place] == labels, place, -1)
+    @property
+    def _first(self) -> NDArray[np.intp]:
+        """Numbers of the first levels of factors that are not the first, and of all their levels."""
+        return np.cumsum([0, *(len(own) for own in self.groups[1:])])
 
-    def _moments(self, phi: FloatArray, z: FloatArray, group: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
-        return self.effects.moments(self.posteriors[0], float(self.latent.prior_scale[0]), self.noise, phi, z, group)
+    def number_of(self, labels: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
+        """Numbers of the groups of labels of each factor, (n_rows, n_factors), −1 for new ones."""
+        number = []
+        for own, groups, first in zip(labels, self.groups, [0, *self._first], strict=False):
+            if (own.dtype.kind == "U") != (groups.dtype.kind == "U"):
+                raise TypeError(f"groups must be {'text' if groups.dtype.kind == 'U' else 'numbers'}, as in fit")
+            place = np.minimum(np.searchsorted(groups, own), len(groups) - 1)
+            number.append(np.where(groups[place] == own, place + first, -1))
+        return np.stack(number, axis=1)
+
+    def _moments(self, *rows: Any) -> tuple[FloatArray, FloatArray]:
+        return self.effects.moments(self.posteriors[0], float(self.latent.prior_scale[0]), self.noise, *rows)
 
     def predict(self, x: FloatArray, group: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
-        """Mean and standard deviation of y at encoded rows of groups."""
-        mean, variance = np.empty((2, len(x)))
-        for rows in blocks_of(len(x), 3 * self.latent.n_columns):
-            inputs, phi = self.latent.phi(x[rows])
-            mean[rows], variance[rows] = self._moments(with_ones(phi), self.columns.at(x[rows]), group[rows])
-            variance[rows] += self.noise + self.latent.beyond(inputs, phi)[:, 0]
+        """Mean and standard deviation of y at encoded rows of groups, (n_rows, n_factors), or (n_rows,) of one."""
+        (mean, variance), first, group = np.empty((2, len(x))), self._first, group.reshape(len(x), len(self.groups))
+        of_new = self.noise / self.effects.ratio[len(self.columns.unit) + first[:-1]]
+        for rows in blocks_of(len(x), 3 * self.latent.n_columns + first[-1]):
+            (inputs, phi), z, others = self.latent.phi(x[rows]), self.columns.at(x[rows]), group[rows, 1:]
+            own, levels = group[rows, 0], in_columns(others, first[-1])
+            mean[rows], variance[rows] = self._moments(with_ones(phi), z, own, levels)
+            variance[rows] += self.noise + self.latent.beyond(inputs, phi)[:, 0] + (others < 0) @ of_new
         return self.intercept + self.scale * mean, self.scale * np.sqrt(variance)
 
-    def effects_of_groups(self) -> tuple[FloatArray, FloatArray]:
-        """Posterior means and deviations of every group's effects, (n_groups, n_effects), in units of y and columns."""
-        mean, std = np.empty((2, *self.effects.effect.shape))
-        for rows in blocks_of(len(mean), 3 * self.latent.n_columns):
-            group = np.arange(len(mean))[rows]
-            none = np.zeros((len(group), len(self.effects.tilt)))
-            for k, unit in enumerate(np.eye(mean.shape[1])):
-                found = self._moments(none, np.tile(unit, (len(group), 1)), group)
-                mean[rows, k], std[rows, k] = found[0], np.sqrt(found[1])
-        return self.scale / self.columns.unit * mean, self.scale / self.columns.unit * std
+    def effects_of_groups(self) -> list[FloatArray]:
+        """Posterior means and deviations of each factor's effects, (2, n_groups, n_effects), in units of y, columns."""
+        (n, q), first = self.effects.effect.shape, self._first
+        found = np.empty((2, n * q + first[-1]))
+        for rows in blocks_of(found.shape[1], 3 * self.latent.n_columns + first[-1]):
+            group, k = np.divmod(np.arange(found.shape[1])[rows], q)
+            level, phi = (group - n) * q + k, np.zeros((len(k), len(self.effects.tilt)))
+            z, levels = np.eye(q)[k] * (level < 0)[:, None], in_columns(level[:, None], first[-1])
+            found[:, rows] = self._moments(phi, z, np.where(level < 0, group, -1), levels)
+        found[1] = np.sqrt(found[1])
+        units = [self.columns.unit, *np.ones((len(first) - 1, 1))]
+        parts = zip(units, np.split(found, n * q + first[:-1], axis=1), strict=True)
+        return [self.scale / unit * own.reshape(2, -1, len(unit)) for unit, own in parts]
 
     def effects_left_out(
         self, y: FloatArray, weight: FloatArray, group: NDArray[np.intp], same: NDArray[np.intp]
@@ -103,5 +123,5 @@ class FittedMixed(OfLatent):
             return np.stack([s, np.full_like(s, self.noise)], axis=1) / (n + self.effects.ratio)[:, None]
 
         each = (weight, weight * y)
-        whole = np.array([np.bincount(group, own, minlength=len(self.groups) + 1) for own in each])
+        whole = np.array([np.bincount(group, own, minlength=len(self.groups[0]) + 1) for own in each])
         return moments(*whole), moments(*(whole[:, group] - [np.bincount(same, own)[same] for own in each]))

@@ -158,11 +158,18 @@ class RandomEffectsDisplay(Display):
             raise ValueError(f"groups must not be empty and level be in (0, 1), got {len(self.groups)} and {level}")
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, effect: int = 0, level: float = 0.9, **kwargs: Any) -> Self:
-        """Plot the intercepts of a fitted `DirectMixedRegressor`, or with `effect` from 1 on one of its slopes."""
+    def from_estimator(
+        cls, estimator: Any, *, factor: int = 0, effect: int = 0, level: float = 0.9, **kwargs: Any
+    ) -> Self:
+        """Plot the intercepts of a fitted `DirectMixedRegressor`, or with `effect` from 1 on one of its slopes.
+
+        - `factor`: its number among several, in the order of `random_effects_`.
+        """
         found = fitted(estimator, "random_effects_")
+        if (n := len(estimator.model_.factors)) > 1:
+            found = [*found.values()][as_output(factor, n)]
         slopes = [own if isinstance(own, str) else f"column {own}" for own in np.ravel(estimator.slopes).tolist()]
-        name = ["intercept", *(f"slope of {slope}" for slope in slopes)][as_output(effect, 1 + len(slopes))]
+        name = ["intercept", *(f"slope of {own}" for own in slopes)][as_output(effect, found["mean"].shape[1])]
         mean, std = (found[part][:, effect] for part in ("mean", "std"))
         return cls(found["group"], mean, std, level=level, name=name).plot(**kwargs)
 
