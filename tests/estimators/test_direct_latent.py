@@ -86,6 +86,46 @@ def test_noise_that_is_known_is_not_learned():
     assert errors[0] < 0.8 * errors[1]
 
 
+@pytest.mark.parametrize("likelihood", ["normal", "extreme"])
+def test_rows_that_had_to_exceed_an_entry_bias_nothing_where_it_is_given(likelihood):
+    rng = np.random.default_rng(3)
+    x = rng.uniform(-1, 1, (4000, 2))
+    noise = rng.standard_normal(4000) if likelihood == "normal" else np.log(rng.exponential(size=4000))
+    time, entry = np.exp(x[:, 0] + 0.7 * noise), np.where(np.arange(4000) % 4, 0.8, 0.0)
+    end = entry + rng.uniform(2, 8, 4000)
+    seen = time > entry
+    x, y, event, entry = x[seen], np.minimum(time, end)[seen], (time <= end)[seen], entry[seen]
+    model = DirectSurvivalRegressor("linear", likelihood=likelihood)
+    naive, fitted = clone(model).fit(x, y, event), model.fit(x, y, event, entry=entry)
+
+    def gradient(own):
+        return (own.predict_latent(np.eye(2))[0] - own.predict_latent(-np.eye(2))[0]) / 2
+
+    np.testing.assert_allclose(gradient(fitted), [1, 0], atol=0.08)
+    assert fitted.predict_latent(np.zeros((1, 2)))[0][0] == pytest.approx(0, abs=0.08)
+    assert fitted.likelihood_.scale == pytest.approx(0.7, rel=0.06)
+    assert gradient(naive)[0] < 0.86 and naive.predict_latent(np.zeros((1, 2)))[0][0] > 0.2
+    late = clone(model).fit(x, y, event, entry=np.where(entry > 0, entry, np.nan))
+    np.testing.assert_array_equal(late.predict(x[:5]), fitted.predict(x[:5]))
+    none = clone(model).fit(x, y, event, entry=np.zeros(len(y)))
+    np.testing.assert_allclose(none.predict(x[:5]), naive.predict(x[:5]), rtol=1e-6)
+
+
+def test_sizes_above_a_limit_alone_are_truncated():
+    rng = np.random.default_rng(4)
+    x = rng.uniform(-2, 2, (900, 1))
+    y = np.sin(2 * x[:, 0]) + 0.5 * rng.standard_normal(900)
+    x, y = x[y > -0.3], y[y > -0.3]
+    new = np.linspace(-1.8, 1.8, 50)[:, None]
+    error = [
+        np.sqrt(
+            np.mean((DirectCensoredRegressor(**SMALL).fit(x, y, entry=entry).predict(new) - np.sin(2 * new[:, 0])) ** 2)
+        )
+        for entry in (None, np.full(len(y), -0.3))
+    ]
+    assert error[1] < 0.25 < 0.3 < error[0]
+
+
 def test_survival_times(survival):
     model, name = survival
     assert model.likelihood_.scale == pytest.approx(0.4, rel=0.2)
@@ -257,6 +297,19 @@ def test_a_likelihood_of_ones_own(tmp_path):
 def test_impossible_limits_are_refused(y, message):
     with pytest.raises(ValueError, match=message):
         DirectCensoredRegressor(features="linear").fit(X, y)
+
+
+def test_impossible_entries_are_refused():
+    time, early = np.exp(Y), np.where(np.arange(300) == 7, np.exp(Y) + 1, 0.0)
+    model = DirectSurvivalRegressor("linear")
+    with pytest.raises(ValueError, match=r"entry must be below y, got .* in row 7"):
+        model.fit(X, time, entry=early)
+    with pytest.raises(ValueError, match="times must be positive, got -1"):
+        model.fit(X, time, entry=np.full(300, -1.0))
+    with pytest.raises(ValueError, match=r"entry must have shape \(300,\)"):
+        model.fit(X, time, entry=time[:7] - 1)
+    with pytest.raises(ValueError, match="entry must be None unless likelihood is one of 'normal', 'extreme'"):
+        DirectCensoredRegressor("linear", likelihood=StudentLike()).fit(X, Y, entry=Y - 1)
 
 
 def test_impossible_times_labels_and_noises_are_refused():

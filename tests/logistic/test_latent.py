@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
@@ -36,6 +37,18 @@ def limits_about(f, rng):
     return limits
 
 
+def entered_about(f, rng):
+    """The same, of which two thirds of the rows had to exceed an entry."""
+    y = limits_about(f, rng)
+    entry = np.minimum(y[:, 1], np.where(np.isneginf(y[:, 0]), y[:, 1], y[:, 0])) - rng.exponential(0.4, len(f))
+    entry[::3] = -INF
+    return np.column_stack([np.maximum(y[:, 0], entry), y[:, 1:], entry])
+
+
+ENTERED = np.column_stack([LIMITS, [-0.1, -0.5, -1.0, 0.3, -INF]])
+ENTERED[2, 0] = -1.0
+
+
 def grades_about(f, rng):
     """Ordered classes of f, (n, 1)."""
     return np.digitize(f + rng.standard_normal(len(f)), [-1.0, 0.1, 1.5]).astype(float)[:, None]
@@ -51,11 +64,13 @@ COUNTS = np.array([0.0, 1.0, 6.0, 20.0])[:, None]
 LIKELIHOODS = {
     "normal": (IntervalLikelihood(0.6), LIMITS, limits_about),
     "extreme": (ExtremeLikelihood(0.9), LIMITS, limits_about),
+    "entered normal": (IntervalLikelihood(0.6), ENTERED, entered_about),
+    "entered extreme": (ExtremeLikelihood(0.9), ENTERED, entered_about),
     "ordinal": (OrdinalLikelihood(np.array([-1.0, 0.1, 1.5])), np.arange(4.0)[:, None], grades_about),
     "poisson": (CountLikelihood(), COUNTS, counts_about),
     "negative binomial": (CountLikelihood(0.6), COUNTS, counts_about),
 }
-LEARNING = ("normal", "extreme", "ordinal")
+LEARNING = ("normal", "extreme", "entered normal", "entered extreme", "ordinal")
 
 
 # log(Φ(b) − Φ(a)) and its derivative in a shift of both ends, from 60 digits of mpmath
@@ -89,14 +104,16 @@ def test_tails_as_far_as_numbers_reach():
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_expectations_are_those_of_quadrature(name):
     likelihood, y, _ = LIKELIHOODS[name]
-    widest = (2.0, 8.0) if name in ("normal", "ordinal") else ()  # hazards and rates are cut off far out
+    widest = (
+        (2.0, 8.0) if name in ("normal", "entered normal", "ordinal") else ()
+    )  # hazards and rates are cut off far out
     check_likelihood(likelihood, y, means=(-2.0, 0.3), deviations=(0.05, 0.4, *widest))
 
 
 @pytest.mark.parametrize(
     ("name", "accuracy", "deviation"),
-    [(name, 1e-9, sd) for name in ("normal", "ordinal") for sd in (0.1, 0.55, 1.4, 4.5, 30.0)]
-    + [("extreme", 2e-5, sd) for sd in (0.1, 0.55)],
+    [(name, 1e-9, sd) for name in ("normal", "entered normal", "ordinal") for sd in (0.1, 0.55, 1.4, 4.5, 30.0)]
+    + [(name, 2e-5, sd) for name in ("extreme", "entered extreme") for sd in (0.1, 0.55)],
 )
 def test_expected_log_densities_have_nine_digits(name, accuracy, deviation):
     likelihood, y, _ = LIKELIHOODS[name]
@@ -105,6 +122,35 @@ def test_expected_log_densities_have_nine_digits(name, accuracy, deviation):
     expected = likelihood.log_density(y, 0.3 + deviation * z) @ masses / masses.sum()
     found = likelihood.terms(y, np.full((len(y), 1), 0.3), np.full(len(y), deviation**2)).value
     np.testing.assert_allclose(found, expected, rtol=accuracy, atol=accuracy)
+
+
+@pytest.mark.parametrize("name", ["normal", "extreme"])
+def test_densities_above_an_entry_are_those_of_the_conditional_distribution(name):
+    likelihood = LIKELIHOODS[name][0]
+    noise = stats.norm(scale=0.6) if name == "normal" else stats.gumbel_l(scale=0.9)
+    f, entry, known = 0.3, -0.2, 0.0
+    y = np.linspace(entry, 12, 20_001)
+    rows = np.column_stack([y, y, np.full_like(y, known), np.full_like(y, entry)])
+    found = likelihood.log_density(rows, np.full((len(y), 1), f))[:, 0]
+    near = y < 3
+    expected = noise.logpdf(y - f) - noise.logsf(entry - f)
+    np.testing.assert_allclose(found[near], expected[near], rtol=1e-10, atol=1e-10)
+    predicted = np.exp(likelihood.log_predictive(rows, np.full(len(y), f), np.full(len(y), 0.5)))
+    assert np.trapezoid(predicted, y) == pytest.approx(1, abs=1e-4)
+    limits = np.array([[0.1, 0.8, known, entry], [0.5, INF, known, entry], [entry, INF, known, entry]])
+    masses = [noise.cdf(u - f) - noise.cdf(low - f) for low, u in limits[:, :2]]
+    found = likelihood.log_density(limits, np.full((3, 1), f))[:, 0]
+    np.testing.assert_allclose(found, np.log(masses) - noise.logsf(entry - f), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["entered normal", "entered extreme"])
+def test_log_densities_above_an_entry_are_concave(name):
+    likelihood, y, draw = LIKELIHOODS[name]
+    y, f = np.vstack([y, draw(np.linspace(-2, 2, 60), RNG)]), np.linspace(-6, 6, 601)
+    slope = likelihood.slope(y, np.broadcast_to(f, (len(y), len(f))))
+    assert (np.diff(slope, axis=1) <= 1e-9 * np.abs(slope).max(axis=1, keepdims=True)).all()
+    terms = likelihood.terms(y, np.full((len(y), 1), 0.2), np.full(len(y), 0.3))
+    assert (terms.precision >= 0).all() and (terms.precision[np.isposinf(y[:, 1])] > -1e-12).all()
 
 
 def test_a_wrong_derivative_is_found():

@@ -20,6 +20,7 @@ from pydirect._validation import (
     FloatArray,
     as_choice,
     as_float_array,
+    as_float_array_unbounded,
     as_instance,
     as_number,
     as_sample_weight,
@@ -291,6 +292,7 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
         noise_variance: ArrayLike | None = None,
+        entry: ArrayLike | None = None,
     ) -> Self:
         """Fit from scratch.
 
@@ -302,6 +304,9 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
         noise_variance : array_like of shape (n_rows,), optional
             Known variance of every value's noise, such as that of its measurement, in addition to the learned one; for
             normal noise only.
+        entry : array_like of shape (n_rows,), optional
+            Values that targets had to exceed for their rows to be there, as of sizes from a limit on (left truncation);
+            −∞ or NaN where there is none. Limits below them are raised to them. Predictions are of all targets.
 
         Raises
         ------
@@ -313,10 +318,12 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
         ConvergenceWarning
             If the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
         """
-        return self._fitted(X, y, sample_weight, noise_variance)
+        return self._fitted(X, y, sample_weight, noise_variance, entry)
 
-    def _fitted(self, X: Any, y: Any, sample_weight: ArrayLike | None, known: ArrayLike | None = None) -> Self:
-        """Fit, with a `known` variance of every row's noise if there is one."""
+    def _fitted(
+        self, X: Any, y: Any, sample_weight: Any, known: ArrayLike | None = None, entry: ArrayLike | None = None
+    ) -> Self:
+        """Fit, with a `known` variance of every row's noise and its entry if there are any."""
         with self._whole():
             start, given = self._start(), np.asarray(y)
             require_no_dates(given, "y")
@@ -333,11 +340,24 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
                 targets[:, 2] = as_float_array(known, "noise_variance", (len(x),))
                 if (targets[:, 2] < 0).any():
                     raise ValueError(f"noise_variance must not be negative, got {targets[:, 2].min():g}")
+            if entry is not None:
+                targets = self._entered(targets, entry)
             fit_likelihood(self, x, targets, weight, start, float(weight @ log_unit))
             if known is None and isinstance(start, IntervalLikelihood):
                 some = np.isfinite(targets[:, :2]).any(axis=1) & (weight > 0)
                 warn_of_gross(start.guess(targets[some])[:, None], "fit without them")
         return self
+
+    def _entered(self, targets: FloatArray, entry: ArrayLike) -> FloatArray:
+        """Append entries to targets, whose limits are above them, or raise."""
+        if not isinstance(self._start(), IntervalLikelihood):
+            raise ValueError(f"entry must be None unless likelihood is one of {', '.join(map(repr, NOISES))}")
+        given = as_float_array_unbounded(as_numbers(entry, "entry"), "entry", (len(targets),))
+        least = self._targets(np.column_stack([given, np.full(len(given), np.inf)]), len(given))[0][:, 0]
+        if (wrong := targets[:, 1] <= least).any():
+            row = int(np.argmax(wrong))
+            raise ValueError(f"entry must be below y, got {given[row]:g} in row {row}")
+        return np.column_stack([np.maximum(targets[:, 0], least), targets[:, 1:], least])
 
     def _state(self) -> dict[str, Any]:
         if not isinstance(self.likelihood, str):
@@ -495,7 +515,12 @@ class DirectSurvivalRegressor(DirectCensoredRegressor):
 
     @takes_rows
     def fit(  # type: ignore[override]
-        self, X: ArrayLike, y: ArrayLike, event: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        event: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        entry: ArrayLike | None = None,
     ) -> Self:
         """Fit from scratch.
 
@@ -506,6 +531,9 @@ class DirectSurvivalRegressor(DirectCensoredRegressor):
             an event indicator and a time, as of scikit-survival.
         event : array_like of shape (n_rows,), optional
             Whether the event was seen at the time; if not, it came later. By default it always was.
+        entry : array_like of shape (n_rows,), optional
+            Times from which on rows were watched, on the scale of y: had the event come before, there would be no row
+            (delayed entry, left truncation). Zero or NaN where rows were watched from the start.
 
         Raises
         ------
@@ -517,7 +545,7 @@ class DirectSurvivalRegressor(DirectCensoredRegressor):
         times = as_times(y, event)
         if times is not y and np.isinf(times[:, 1]).all():
             raise ValueError("event must be True in some rows, got none: all times are censored")
-        return self._fitted(X, times, sample_weight)
+        return self._fitted(X, times, sample_weight, entry=entry)
 
     @described_by(fit)
     def log_predictive_density(self, X: ArrayLike, y: ArrayLike, event: ArrayLike | None = None) -> FloatArray:

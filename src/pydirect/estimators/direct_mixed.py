@@ -269,8 +269,8 @@ def as_factors(groups: Any) -> dict[Any, NDArray[Any]]:
         groups = [groups[name] for name in names]
     elif not (isinstance(groups, list | tuple) and np.ndim(next(iter(groups), 0)) == 1):
         groups = np.asarray(groups).T if np.ndim(groups) == 2 else [groups]
-    names = names if names and len(names) > 1 else range(len(groups))
-    return dict(zip(names, map(as_labels, groups), strict=True))
+    keys = names if names and len(names) > 1 else range(len(groups))
+    return dict(zip(keys, map(as_labels, groups), strict=True))
 
 
 def as_labels(groups: ArrayLike) -> NDArray[Any]:

@@ -5,7 +5,8 @@ E log p, its derivative in m, E ∂ log p/∂f and, by Price's theorem, the seco
 which is what the passes of `pydirect.logistic` fit (Opper & Archambeau 2009).
 
 - `IntervalLikelihood`: y = f + σε with Gaussian ε, of which a row says l < y ≤ u: exact (l = u), censored on the left,
-  on the right, in an interval, below a detection limit, rounded.
+  on the right, in an interval, below a detection limit, rounded. Rows may be seen only as y exceeds an entry e, whose
+  log Pr(y > e | f) then is subtracted: log p stays concave, as the variance of ε within limits is less than above e.
 - `ExtremeLikelihood`: the same with ε the log of an exponential: Weibull times on the log scale.
 - `OrdinalLikelihood`: classes between increasing thresholds of f + ε.
 """
@@ -253,6 +254,11 @@ def as_limits(y: Any, n_rows: int, name: str = "y") -> FloatArray:
     return np.column_stack([lower, upper, np.zeros(n_rows)])
 
 
+def is_late(y: FloatArray) -> NDArray[np.bool_]:
+    """Whether targets of an `IntervalLikelihood` have an entry."""
+    return np.asarray((y[:, 3:] > -np.inf).any(axis=1))
+
+
 class LimitsLikelihood(LatentLikelihood):
     """l < f + ε ≤ u with normal ε of the deviation `width`; where l = u the density."""
 
@@ -267,10 +273,19 @@ class LimitsLikelihood(LatentLikelihood):
         return np.nan_to_num(some)
 
     def log_density(self, y: FloatArray, f: FloatArray) -> FloatArray:
-        return self._log_mass(self.limits(y), self.width(y), f)[0]
+        return self._observed(y, f)[0]
 
     def slope(self, y: FloatArray, f: FloatArray) -> FloatArray:
-        return self._log_mass(self.limits(y), self.width(y), f)[1]
+        return self._observed(y, f)[1]
+
+    def _observed(self, y: FloatArray, f: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Log density or mass of what is seen, and its derivative in f."""
+        return self._log_mass(self.limits(y), self.width(y), f)
+
+    def _in_closed_form(self, y: FloatArray) -> NDArray[np.bool_]:
+        """Whether rows have exact values, and nothing else is known."""
+        lower, upper = self.limits(y).T
+        return np.asarray(lower == upper)
 
     def _log_mass(self, limits: FloatArray, width: FloatArray, f: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Log density or mass, and its derivative in f."""
@@ -285,8 +300,7 @@ class LimitsLikelihood(LatentLikelihood):
 
     def terms(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> RowTerms:
         """Integrate in closed form over exact values."""
-        width, (lower, upper) = self.width(y), self.limits(y).T
-        exact = lower == upper
+        width, lower, exact = self.width(y), self.limits(y)[:, 0], self._in_closed_form(y)
         residual = (np.where(exact, lower, 0.0) - mean[:, 0]) / width**2
         value = -0.5 * (residual**2 * width**2 + variance / width**2) - np.log(width) - LOG_ROOT
         precision = width**-2.0
@@ -304,7 +318,10 @@ class LimitsLikelihood(LatentLikelihood):
 
 @dataclass(frozen=True)
 class IntervalLikelihood(LimitsLikelihood):
-    """l < f + σε ≤ u with normal ε; columns of y: l, u, a known variance that adds to σ²; l = u is an exact value."""
+    """l < f + σε ≤ u with normal ε; columns of y: l, u, a known variance that adds to σ²; l = u is an exact value.
+
+    A fourth column is optional: an entry e ≤ l, without exceeding which the row would not be there; −∞ is none.
+    """
 
     takes_variance: ClassVar[bool] = True
 
@@ -322,6 +339,23 @@ class IntervalLikelihood(LimitsLikelihood):
 
     def width(self, y: FloatArray) -> FloatArray:
         return np.sqrt(self.scale**2 + y[:, 2])
+
+    def _observed(self, y: FloatArray, f: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Given that it exceeds its entry."""
+        (value, slope), late = super()._observed(y, f), is_late(y)
+        if late.any():
+            above = np.column_stack([y[late, 3], np.full(late.sum(), np.inf)])
+            of_entry = self._log_mass(above, self.width(y[late]), np.broadcast_to(f, value.shape)[late])
+            value[late], slope[late] = value[late] - of_entry[0], slope[late] - of_entry[1]
+        return value, slope
+
+    def _in_closed_form(self, y: FloatArray) -> NDArray[np.bool_]:
+        return super()._in_closed_form(y) & ~is_late(y)
+
+    def log_predictive(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        found, late = super().log_predictive(y, mean, variance), is_late(y)
+        found[late] = LatentLikelihood.log_predictive(self, y[late], mean[late], variance[late])
+        return found
 
     def started(self, y: FloatArray, weight: FloatArray) -> tuple[Self, float, float]:
         """Fit a constant: the deviation about it is that of f and of the noise together."""
