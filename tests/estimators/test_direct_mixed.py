@@ -209,20 +209,6 @@ def test_variances_of_crossed_factors_are_those_of_statsmodels():
     assert model.noise_variance_ == pytest.approx(found.scale, rel=0.02)
 
 
-def test_effects_left_out_are_those_of_the_other_rows():
-    rng = np.random.default_rng(2)
-    model = DirectMixedRegressor("linear").fit(X[:20], Y[:20], GROUP[:20] % 3).model_
-    y, weight, group, same = rng.normal(size=20), rng.uniform(1, 2, 20), np.arange(20) % 3, np.r_[:19, 16]
-    groups, rows = model.effects_left_out(y, weight, group, same)
-
-    def moments(used):
-        precision = weight[used].sum() / model.noise + model.effects.ratio[0] / model.noise
-        return weight[used] @ y[used] / model.noise / precision, 1 / precision
-
-    np.testing.assert_allclose(groups, [moments(group == k) for k in range(4)], rtol=1e-10)
-    np.testing.assert_allclose(rows, [moments((group == g) & (same != s)) for g, s in zip(group, same, strict=True)])
-
-
 def test_what_cannot_be_groups_is_refused():
     model = DirectMixedRegressor("linear").fit(X, Y, GROUP)
     with pytest.raises(TypeError, match="groups"):

@@ -22,6 +22,7 @@ from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan
 from pydirect.fitted.predictor import Units
 from pydirect.tables.columns import with_names
+from pydirect.tables.encoding import ColumnEncoding
 from pydirect.tables.table import Table
 
 
@@ -56,6 +57,18 @@ def each_output(method: _Method) -> _Method:
     return cast(_Method, answer)
 
 
+@dataclass(frozen=True)
+class GivenLabels:
+    """Rows of a table, encoded as x (n_rows, n_encoded), and one column of labels, as they were given."""
+
+    table: Table
+    x: FloatArray
+    y: NDArray[Any]
+    weight: FloatArray
+    columns: ColumnEncoding
+    with_effects: bool = False  # whether effects of categories may be learned
+
+
 def has_one_output(model: Classifier) -> bool:
     """Whether a model is of one column of labels, or not fitted."""
     return not isinstance(getattr(model, "model_", None), tuple)
@@ -64,7 +77,7 @@ def has_one_output(model: Classifier) -> bool:
 class Classifier(ClassifierMixin, Estimator):
     """A classifier whose `predict_log_proba` says the rest.
 
-    A subclass's ``_learn(plan, x, y, weight, progress)`` fits ``model_`` to encoded rows and one column of labels; it
+    A subclass's ``_learn(plan, given, progress)`` fits ``model_``, and perhaps other ``columns_``, to `GivenLabels`; it
     returns how `_warn_if_unfinished` describes the effort. Of several columns ``model_`` is a tuple of their models.
     """
 
@@ -100,13 +113,14 @@ class Classifier(ClassifierMixin, Estimator):
             check_labels(labels)
         return with_names(self, x), columns, as_weights(sample_weight, len(x))
 
-    def _encoded(self, X: Any, y: Any, sample_weight: Any) -> tuple[FloatArray, list[NDArray[Any]], FloatArray]:
-        """Learn the columns of a new fit; return the rows that count, encoded, columns of their labels, and weights."""
+    def _encoded(self, X: Any, y: Any, sample_weight: Any) -> list[GivenLabels]:
+        """Learn the columns of a new fit; return the rows that count, encoded, for each column of their labels."""
         table, given, weight = self._read(X, y, sample_weight)
         z = np.hstack([indicators(labels, weight) for labels in given])
         self.columns_, used = self._fitted_columns(table, z, weight), weight > 0
-        x = np.ascontiguousarray(self.columns_.encode(table)[used])
-        return x, [labels[used] for labels in given], weight[used]
+        x, table = np.ascontiguousarray(self.columns_.encode(table)[used]), table.rows(used)
+        effects = len(given) == 1 and self._takes_tables() and self._column_options().effects
+        return [GivenLabels(table, x, labels[used], weight[used], self.columns_, effects) for labels in given]
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit from scratch.
@@ -144,9 +158,8 @@ class Classifier(ClassifierMixin, Estimator):
         """Fit by a plan that shares some of its parts with others."""
         with self._whole() as progress:
             plan, models = replace(self._plan(), **shared), []
-            x, labels, weight = self._encoded(X, y, sample_weight)
-            for own in labels:
-                effort = self._learn(plan, x, own, weight, progress)
+            for own in self._encoded(X, y, sample_weight):
+                effort = self._learn(plan, own, progress)
                 models.append(self.model_)
             self.model_ = tuple(models) if len(models) > 1 else models[0]
             self.fit_seconds_ = progress.seconds

@@ -44,6 +44,7 @@ from pydirect.logistic.sequential import DrawnRows, draw_at_rest
 from pydirect.statistics.gaussian import RowFeatures, collect_statistics
 from pydirect.statistics.running import RunningStatistics
 from pydirect.streams.rows import Rows
+from pydirect.tables.encoding import ColumnEncoding
 
 # Standard deviation of the log prior variance about what the kernel's amplitudes say.
 KERNEL_LOG_VARIANCE_SD = 0.5
@@ -107,6 +108,11 @@ class Labels:
             return np.zeros(len(self.intercept))
         return np.diff(factors) if len(self.classes) == 2 else factors - factors.mean()
 
+    @property
+    def order(self) -> NDArray[np.intp]:
+        """Number of each function's class among them in ascending order, (n_functions,); zero of two classes."""
+        return np.argsort(np.argsort(self.classes)) if len(self.intercept) > 1 else np.zeros(1, np.intp)
+
     def signs(self, index: FloatArray) -> FloatArray:
         """Labels of each function, ±1, (n_rows, n_functions)."""
         functions = [1] if len(self.classes) == 2 else range(len(self.classes))
@@ -115,7 +121,8 @@ class Labels:
     def rows_of(self, features: RowFeatures, inputs: FloatArray, rows: TrainingRows) -> LabelledRows:
         """Return rows with labels of functions of their inputs."""
         assert rows.weight is not None
-        return LabelledRows(features, inputs, rows.y, rows.weight, self.intercept, n_threads=resolve_n_threads())
+        offset = self.intercept + rows.offset
+        return LabelledRows(features, inputs, rows.y, rows.weight, offset, n_threads=resolve_n_threads())
 
 
 def check_class_weight(class_weight: Any) -> None:
@@ -195,7 +202,9 @@ class LabelSearch:
         return result
 
 
-def read_labels(plan: ClassificationPlan, x: FloatArray, y: Any, weight: FloatArray) -> tuple[Labels, TrainingRows]:
+def read_labels(
+    plan: ClassificationPlan, columns: ColumnEncoding, x: FloatArray, y: Any, weight: FloatArray
+) -> tuple[Labels, TrainingRows]:
     """Return classes and distinct rows with labels ±1.
 
     Classes are in an order that does not depend on their names, so that nothing that is found does.
@@ -212,7 +221,9 @@ def read_labels(plan: ClassificationPlan, x: FloatArray, y: Any, weight: FloatAr
     x, merged, counts = distinct_rows(x, index[:, None].astype(np.float64), weight)
     mass = np.bincount(merged[:, 0].astype(np.intp), counts)
     labels = Labels.of(classes, mass, plan.is_softmax, log_factors)
-    return labels, TrainingRows(x, labels.signs(merged[:, 0]), counts)
+    x, offset = columns.apart(x)
+    offset = offset[:, labels.order] if columns.effects else offset
+    return labels, TrainingRows(x, labels.signs(merged[:, 0]), counts, offset=offset)
 
 
 class Targets(Protocol):

@@ -19,6 +19,7 @@ from pydirect._warnings import ignored
 from pydirect.distributions.priors import MixturePrior
 from pydirect.estimators._classifier import (
     Classifier,
+    GivenLabels,
     OfLabels,
     has_one_output,
     predict_logit,
@@ -44,10 +45,9 @@ from pydirect.estimators.classification import (
     check_class_weight,
     class_weighted,
     infer_by_passes,
-    read_labels,
 )
 from pydirect.estimators.direct_regressor import DirectRegressor
-from pydirect.estimators.left_out import fit_labels
+from pydirect.estimators.left_out import fit_given
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import fit_basis
 from pydirect.features.rows import TrainingRows
@@ -181,10 +181,9 @@ class DirectClassifier(Classifier, OfLabels):
         most = as_count(self.max_iter, "max_iter")
         return ClassificationPlan(features, posterior, bound, self.class_weight, most, self.random_state)
 
-    def _learn(self, plan: Any, x: FloatArray, y: Any, weight: FloatArray, progress: Progress) -> dict[str, Any]:
-        rng, (labels, rows) = plan.generator(), read_labels(plan, x, y, weight)
-        names = self._feature_names() or None
-        self.model_ = fit_labels(plan, labels, rows, self.columns_, names, rng, progress)[0]
+    def _learn(self, plan: Any, given: GivenLabels, progress: Progress) -> dict[str, Any]:
+        found = fit_given(plan, given, progress)
+        self.model_, self.columns_ = found.model, found.columns
         return {}
 
     def fit_stream(

@@ -397,7 +397,7 @@ def _runs_away(problem: LatentProblem, fitted: FittedCounts, rows: TrainingRows)
     assert rows.weight is not None
     if is_worse_than_constant(problem):
         return True
-    predicted = fitted.distribution(rows.x, rows.y[:, 1]).mean
+    predicted = fitted.distribution(rows.x, rows.y[:, 1] + np.ravel(rows.offset)).mean
     return bool(rows.weight @ predicted > MOST_PREDICTED * max(float(rows.weight @ rows.y[:, 0]), 1.0))
 
 

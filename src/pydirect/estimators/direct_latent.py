@@ -32,10 +32,11 @@ from pydirect.estimators._classifier import Classifier, OfLabels, require_classe
 from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.estimators.choices import generator_of
 from pydirect.estimators.classification import ProblemMaker, add_landmarks, fitted_weights
+from pydirect.estimators.effects import encoded_by_latents, small
 from pydirect.estimators.summary import lines_of_model
 from pydirect.features.basis import Basis
-from pydirect.features.fitting import fit_basis
-from pydirect.features.rows import RowCounts, TrainingRows, distinct_rows
+from pydirect.features.fitting import FeaturePlan, fit_basis
+from pydirect.features.rows import RowCounts, TrainingRows, distinct_index
 from pydirect.features.search import KernelRows
 from pydirect.fitted.classification import FittedLatent
 from pydirect.fitted.predictor import factor_of_few_rows
@@ -99,7 +100,8 @@ class LatentTargets:
         assert rows.weight is not None
         y, offset = self.parts(rows.y)
         model, threads = self.likelihood_of(y, offset, rows.weight), resolve_n_threads()
-        return LabelledRows(features, inputs, y, rows.weight, offset[:, None], model, threads, self.learns_offset)
+        offset = offset[:, None] + rows.offset
+        return LabelledRows(features, inputs, y, rows.weight, offset, model, threads, self.learns_offset)
 
     def search(self, rows: KernelRows, rng: np.random.Generator, max_rows: int) -> Any:
         """Search the kernel."""
@@ -127,16 +129,37 @@ def fit_latent(
 ) -> None:
     """Encode validated rows and fit; `finish` makes the model of the fitted problem, its features, and the rows."""
     plan, progress, table = self._plan(), Progress(self.verbose), with_names(self, x)
-    self.columns_ = self._fitted_columns(table, targets.spread(*targets.parts(y))[:, None], weight)
-    # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
-    rows = TrainingRows(*distinct_rows(np.ascontiguousarray(self.columns_.encode(table)), y, weight))
-    rng, names = generator_of(plan.random_state), self._feature_names() or None
-    search = partial(targets.search, max_rows=plan.features.max_search_rows)
-    with progress.stage("features"):
-        basis = fit_basis(plan.features, rows, self.columns_, search, rng, names=names)
-    problem, basis = add_landmarks(ProblemMaker(rows, targets, progress), basis, plan.features, rng, plan.max_iter)
-    with progress.stage("inference"):
-        self.model_ = finish(problem, basis, rows)
+    used = weight > 0
+    table, y, weight = table.rows(used), y[used], weight[used]
+    columns = self._fitted_columns(table, targets.spread(*targets.parts(y))[:, None], weight)
+
+    def map_of(features: FeaturePlan, rows: TrainingRows, columns: ColumnEncoding, rng: np.random.Generator) -> Basis:
+        search = partial(targets.search, max_rows=features.max_search_rows)
+        with progress.stage("features"):
+            return fit_basis(features, rows, columns, search, rng, names=columns.names and tuple(columns.names_out))
+
+    def fit(columns: ColumnEncoding, x: FloatArray) -> OfLatent:
+        # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
+        index, total = distinct_index(x, y, weight)
+        others, offset = columns.apart(x[index])
+        rows, rng = TrainingRows(others, y[index], total, offset=offset), generator_of(plan.random_state)
+        basis, maker = map_of(plan.features, rows, columns, rng), ProblemMaker(rows, targets, progress)
+        problem, basis = add_landmarks(maker, basis, plan.features, rng, plan.max_iter)
+        with progress.stage("inference"):
+            return finish(problem, basis, rows)
+
+    def rows_of(x: FloatArray) -> LabelledRows:
+        rows = TrainingRows(x, y, weight)
+        basis = map_of(small(plan.features), rows, columns, generator_of(plan.random_state))
+        return targets.rows_of(basis.map, basis.inputs(x), rows)
+
+    x = np.ascontiguousarray(columns.encode(table))
+    fits = [fit(columns, x)]
+    if self._column_options().effects and self._takes_tables():
+        with_effects = encoded_by_latents(columns, table, x, y, rows_of)
+        fits += [fit(*with_effects)] if with_effects else []
+    self.model_ = min(fits, key=lambda model: model.left_out_log_loss)
+    self.columns_ = self.model_.basis.columns
     self.fit_seconds_ = progress.finish()
     self._warn_if_unfinished()
 
@@ -148,7 +171,7 @@ def fit_likelihood(
 
     def finish(problem: LatentProblem, basis: Basis, rows: TrainingRows) -> FittedLatent:
         found, n_samples = problem.rotated, float(weight.sum())
-        known = latent_of(problem, basis), float(found.offset[0, 0]), found.model
+        known = latent_of(problem, basis), float((found.offset - rows.offset)[0, 0]), found.model
         return FittedLatent(*known, problem.log_loss + loss / n_samples, n_samples, loss, **more)
 
     fit_latent(self, x, y, weight, LatentTargets(*likelihood.started(y[weight > 0], weight[weight > 0])), finish)

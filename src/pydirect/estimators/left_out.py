@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pydirect._progress import Progress
 from pydirect._validation import FloatArray
+from pydirect.estimators._classifier import GivenLabels
 from pydirect.estimators.choices import Gaussian
 from pydirect.estimators.classification import (
     ClassificationPlan,
@@ -23,7 +24,9 @@ from pydirect.estimators.classification import (
     ProblemMaker,
     add_landmarks,
     infer,
+    read_labels,
 )
+from pydirect.estimators.effects import encoded_by_latents, small
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import fit_basis
 from pydirect.features.maps import NystroemFeatures
@@ -32,7 +35,7 @@ from pydirect.fitted.classification import FittedClassifier, normalised, quantil
 from pydirect.logistic.likelihood import class_numbers, predictive_log_odds, softmax_log_probability
 from pydirect.logistic.pool import log_probability_of, sharpness_of
 from pydirect.logistic.problem import LatentProblem
-from pydirect.logistic.rows import FACTORS
+from pydirect.logistic.rows import FACTORS, LabelledRows
 from pydirect.tables.encoding import ColumnEncoding
 
 # Shares of all rows, and of those of every class, that the search must not have seen to be scored alone.
@@ -118,6 +121,11 @@ class LabelsLeftOut:
         weights = np.concatenate([weight[weight > 0] for _, weight in self.views])
         return is_sure(np.concatenate(gains), weights, STANDARD_ERRORS)
 
+    def log_loss(self, index: NDArray[np.intp]) -> float:
+        """Mean −log probability of scored labels, `index` by number."""
+        log_p = self.classes()[np.arange(len(index)), index][self.scored]
+        return -float(np.average(log_p, weights=self.weight[self.scored]))
+
     def classes(self) -> FloatArray:
         """Log probabilities of all classes, (n_rows, n_classes); NaN of rows that are not scored."""
         n, n_functions = self.views[0][0].raw.t.shape
@@ -148,17 +156,69 @@ def is_sure(gain: FloatArray, weight: FloatArray, n_errors: float) -> bool:
     return mean > n_errors * np.sqrt(variance / len(gain))
 
 
+@dataclass(frozen=True)
+class LabelsFit:
+    """A fit of all rows: what was read of them, the model, and labels left out, where they were scored."""
+
+    labels: Labels
+    rows: TrainingRows
+    rng: np.random.Generator  # for what is fitted beside it
+    model: FittedClassifier
+    left: LabelsLeftOut | None
+
+    @property
+    def columns(self) -> ColumnEncoding:
+        """The encoding of tables that was chosen."""
+        assert self.model.basis.columns is not None
+        return self.model.basis.columns
+
+    @cached_property
+    def log_loss(self) -> float:
+        """Mean −log probability of labels that are left out."""
+        return np.inf if self.left is None else self.left.log_loss(class_numbers(self.rows.y))
+
+
+def fit_given(
+    plan: ClassificationPlan, given: GivenLabels, progress: Progress, *, moves_odds: bool = True
+) -> LabelsFit:
+    """Fit with categories as columns of 0 and 1 and, where many have effects, with these; left-out labels choose.
+
+    Without `moves_odds` class weights are in the labels' `log_factors` alone.
+    """
+
+    def fit(columns: ColumnEncoding, x: FloatArray) -> LabelsFit:
+        rng, (labels, rows) = plan.generator(), read_labels(plan, columns, x, given.y, given.weight)
+        taken = plan if moves_odds else replace(plan, class_weight=None)
+        own = labels if moves_odds else replace(labels, log_factors=np.empty(0))
+        return LabelsFit(labels, rows, rng, *fit_labels(taken, own, rows, columns, rng, progress))
+
+    def rows_of(x: FloatArray) -> LabelledRows:
+        rows = TrainingRows(x, labels.signs(labels.order[index] if len(classes) > 2 else index), given.weight)
+        features, rng = small(plan.features), plan.generator()
+        with progress.stage("features"):
+            search = LabelSearch(replace(plan, features=features))
+            basis = fit_basis(features, rows, given.columns, search, rng)
+        return labels.rows_of(basis.map, basis.inputs(x), rows)
+
+    first = fit(given.columns, given.x)
+    labels, (classes, index) = first.labels, np.unique(given.y, return_inverse=True)
+    if not given.with_effects or first.left is None or len(classes) != len(labels.classes):
+        return first
+    own = given.columns, given.table, given.x, index[:, None].astype(np.float64)
+    with_effects = encoded_by_latents(*own, rows_of, np.argsort(labels.classes) if len(classes) > 2 else (0,))
+    return min([first, *([fit(*with_effects)] if with_effects else [])], key=lambda found: found.log_loss)
+
+
 def fit_labels(
     plan: ClassificationPlan,
     labels: Labels,
     rows: TrainingRows,
     columns: ColumnEncoding,
-    names: tuple[str, ...] | None,
     rng: np.random.Generator,
     progress: Progress,
 ) -> tuple[FittedClassifier, LabelsLeftOut | None]:
     """The stages of a fit to labelled rows: kernel, landmarks, amplitude, more landmarks, sharpness, weights."""
-    search = LabelSearch(plan)
+    search, names = LabelSearch(plan), columns.names and tuple(columns.names_out)
     with progress.stage("features"):
         basis = fit_basis(plan.features, rows, columns, search, rng, names=names)
     maker, is_gaussian = ProblemMaker(rows, labels, progress), isinstance(plan.posterior, Gaussian)

@@ -15,7 +15,7 @@ import numpy as np
 from pydirect._documentation import described_by
 from pydirect._progress import Progress
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_instance
-from pydirect.estimators._classifier import Classifier, predict_logit, require_classes, sample_proba
+from pydirect.estimators._classifier import Classifier, GivenLabels, predict_logit, require_classes, sample_proba
 from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import check_common, generator_of
@@ -154,11 +154,11 @@ class NetworkClassifier(Classifier):
 
     _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedNetworkClassifier}
 
-    def _learn(self, plan: Any, x: FloatArray, y: Any, weight: FloatArray, progress: Progress) -> dict[str, Any]:
-        classes, index = np.unique(y, return_inverse=True)
+    def _learn(self, plan: Any, given: GivenLabels, progress: Progress) -> dict[str, Any]:
+        classes, index = np.unique(given.y, return_inverse=True)
         require_classes(classes)
         # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
-        x, merged, counts = distinct_rows(x, index[:, None].astype(np.float64), weight)
+        x, merged, counts = distinct_rows(given.x, index[:, None].astype(np.float64), given.weight)
         outputs = train(self, plan, x, [merged[:, 0]], counts, progress, len(classes))
         self.model_ = FittedNetworkClassifier(outputs, classes, float(counts.sum()))
         return plan.effort(self.n_iter_, len(x))

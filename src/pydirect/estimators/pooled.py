@@ -15,14 +15,14 @@ from pydirect._documentation import described_by
 from pydirect._progress import Progress
 from pydirect._validation import FloatArray, as_count, as_weights, shown
 from pydirect._warnings import ignored
-from pydirect.estimators._classifier import Classifier, predict_set
+from pydirect.estimators._classifier import Classifier, GivenLabels, predict_set
 from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan, regression_plan
-from pydirect.estimators.classification import ClassificationPlan, check_class_weight, read_labels
+from pydirect.estimators.classification import ClassificationPlan, check_class_weight
 from pydirect.estimators.direct_classifier import DirectClassifier
 from pydirect.estimators.direct_regressor import DirectRegressor
-from pydirect.estimators.left_out import LabelsLeftOut, fit_labels
+from pydirect.estimators.left_out import LabelsLeftOut, fit_given
 from pydirect.estimators.regression import (
     GivenRows,
     choose_scale,
@@ -241,14 +241,13 @@ class PooledClassifier(Pool, Classifier):
         given = self.class_weight, as_count(self.max_iter, "max_iter"), self.random_state
         return ClassificationPlan(features.growing(), Gaussian(), "softmax", *given)
 
-    def _learn(self, plan: Any, x: FloatArray, y: Any, weight: FloatArray, progress: Progress) -> dict[str, Any]:
-        rng, (labels, rows) = plan.generator(), read_labels(plan, x, y, weight)
-        moves = labels.log_factors  # of the pool's odds, not of its parts'
-        plan, labels = replace(plan, class_weight=None), replace(labels, log_factors=np.empty(0))
-        kernel, left = fit_labels(plan, labels, rows, self.columns_, self._feature_names() or None, rng, progress)
-        pool = self.model_ = FittedClassPool.alone(kernel, np.argsort(labels.classes))
+    def _learn(self, plan: Any, given: GivenLabels, progress: Progress) -> dict[str, Any]:
+        found = fit_given(plan, given, progress, moves_odds=False)
+        self.columns_ = found.columns
+        left, rows, moves = found.left, found.rows, found.labels.log_factors  # of the pool's odds, not of its parts'
+        pool = self.model_ = FittedClassPool.alone(found.model, np.argsort(found.labels.classes))
         if left is not None:
-            self._grow(len(rows.x), lambda: _class_pool(pool, left, rows, rng, progress))
+            self._grow(len(rows.x), lambda: _class_pool(pool, left, rows, found.rng, progress))
         if len(moves):
             self.model_ = replace(self.model_, moves=moves[pool.order], left_out_probability=np.empty(0))
         return {}

@@ -25,6 +25,15 @@ from pydirect.direct.empirical_bayes import RawPolicy, draw_by_evidence
 from pydirect.distributions.categorical import shared_levels
 from pydirect.distributions.priors import GaussianPrior, MixturePrior, MixturePriorTable, as_prior
 from pydirect.estimators.choices import Gaussian, MeanField, RegressionPlan, Sequential, lattice_of, may_be_local
+from pydirect.estimators.effects import (
+    LARGEST_RATIO,
+    Learned,
+    columns_with_many,
+    intercepts,
+    learned,
+    same_rows,
+    with_effects,
+)
 from pydirect.estimators.target_transform import (
     AS_IT_IS,
     FEW_ROWS,
@@ -64,9 +73,8 @@ from pydirect.predictive.transformed import TargetTransform
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics, sums_are_of_kernel
 from pydirect.statistics.rotated import RotatedStatistics, Standardised, decorrelate
 from pydirect.statistics.running import RunningStatistics
-from pydirect.tables.columns import FEW_CATEGORIES
-from pydirect.tables.encoding import EFFECT, CategoryEffects, ColumnEncoding, Gaps
-from pydirect.tables.table import Table, as_text, equal_rows
+from pydirect.tables.encoding import ColumnEncoding
+from pydirect.tables.table import Table, equal_rows
 
 LARGEST_NOISE = 1e300  # in units of the targets' variance; its inverse is the smallest
 LEAST_GAIN_OF_STUDENT_T = 0.1  # nats a row, where a few targets are gross
@@ -77,8 +85,6 @@ FIRST_LANDMARKS, COVERED, COARSE, WORTH_ADDING = 512, 0.01, 0.5, 0.01
 MAX_LEFT_OUT = 2000
 # Nats a row on left-out rows by which an encoding is clearly behind another: other noise gains hardly more.
 BEHIND = 0.05
-# Variance of the noise over that of effects of categories that may count; of so many rows one has a column too.
-LARGEST_RATIO, FREQUENT = 100.0, 10
 # Small fits that weigh rows with gaps, and the share of the noise of one that is enough for the last.
 MOST_WEIGHINGS, LITTLE_LESS = 8, 0.5
 
@@ -86,8 +92,6 @@ Fitted = list[tuple[Any, float]]
 # z, and by the names of factors labels of groups and the group of each row
 Groups = tuple[EffectColumns, dict[Any, tuple[NDArray[Any], NDArray[np.intp]]]]
 Beside = tuple[Basis, InitialHyperparameters]  # of f beside effects
-# Effects, their moments at rows by the other ones, (n_rows, 2), and frequent categories
-Learned = tuple[CategoryEffects, FloatArray, set[str | None]]
 
 
 # --- what stages hand on
@@ -172,43 +176,30 @@ def encoded_by_effects(plan: RegressionPlan, given: GivenRows, table: Table) -> 
     found = learned_effects(plan, given, table)
     if not found:
         return []
-    columns, categories = given.columns, list(given.columns.categories)
-    for effects, _, often in found:
-        j = effects.column
-        categories[j] = tuple(value for value in categories[j] or () if value in often)
-    pooled = tuple(sorted({*columns.pooled, *(own.column for own, _, _ in found)}))
-    columns = replace(columns, categories=tuple(categories), pooled=pooled, effects=tuple(own for own, _, _ in found))
-    if columns.gaps is not None:
-        columns = replace(columns, gaps=Gaps.fit(columns.body(table.columns)[0], given.weight))
-    x, absent = columns.encode_and_mark(table)
-    columns.effects_of(x)[:, :, :2] = np.stack([others for _, others, _ in found], axis=1)
+    columns, x, absent = with_effects(given.columns, found, table, given.weight)
     return merged([replace(given, x=x, columns=columns, absent=absent)])
 
 
 def learned_effects(plan: RegressionPlan, given: GivenRows, table: Table) -> list[Learned]:
     """Learn effects of categories, one column after the other, beside a function of the columns that have few."""
-    columns = given.columns
-    many = [j for j, own in enumerate(columns.categories) if len(own or ()) > FEW_CATEGORIES]
-    texts = [as_text(table.columns[j]) for j in many]
+    columns, texts = given.columns, columns_with_many(given.columns, table)
     if not texts or given.y.shape[1] > 1 or not (plan.is_gaussian and plan.features.takes_tables):
         return []
     units, rng = fit_units(plan, given)[1], plan.generators()[0]
-    rows = replace(units.divided(units.counts.repetitions), x=given.x * ~np.isin(columns.origins, many))
+    rows = replace(units.divided(units.counts.repetitions), x=given.x * ~np.isin(columns.origins, [*texts]))
     features = replace(plan.features, n_functions=min(plan.features.n_functions, MAX_FEATURES))
     constant = EffectColumns.of(rows.x, np.arange(0), rows.weights)
-    groups: list[Groups] = [(constant, {0: np.unique(text.codes, return_inverse=True)}) for text in texts]
+    groups: list[Groups] = [(constant, {0: np.unique(text.codes, return_inverse=True)}) for text in texts.values()]
     bases = bases_beside(features, rows, columns, groups, rng, thorough=False)
-    same = equal_rows(np.column_stack([given.x, *(text.codes for text in texts)]), given.y)[1]
-    found = list[Learned]()
-    for j, text, own_groups in zip(many, texts, groups, strict=True):
-        fitted, (present, group) = likeliest(bases, rows, own_groups), own_groups[1][0]
-        if fitted.effects.ratio[0] > LARGEST_RATIO:
+    same, found = same_rows(given.x, [*texts.values()], given.y), list[Learned]()
+    for (j, text), own_groups in zip(texts.items(), groups, strict=True):
+        fitted, group = likeliest(bases, rows, own_groups), own_groups[1][0][1]
+        ratio = float(fitted.effects.ratio[0])
+        if ratio > LARGEST_RATIO:
             continue
         left = rows.y[:, 0] - fitted.predict(rows.x, np.full(len(group), -1))[0]
-        moments, others = fitted.effects_left_out(left, rows.weights, group, same)
-        own = tuple((*text.values, None)[k] for k in present)
-        often = {value for value, count in zip(own, np.bincount(group, rows.weights), strict=True) if count >= FREQUENT}
-        found.append((CategoryEffects(j, own, moments), others, often))
+        whole, others = intercepts(left, rows.weights, group, same, fitted.noise, ratio)
+        found.append(learned(j, text, rows.weights, whole, others))
         rows = replace(rows, y=rows.y - others[:, :1])
     return found
 
@@ -485,11 +476,8 @@ def fit_units(
     else:
         transform = known if known is not None and known.allows(given.y) else None
     units, z = Units.fit(given.y, given.weight, given.one_dimensional, transform, plan.reach)
-    x, effects = given.x, given.columns.effects_of(given.x)
-    if given.columns.effects:
-        x, z = x.copy(), z - effects[:, :, 0].sum(axis=1, keepdims=True)
-        x[:, -len(EFFECT) * len(given.columns.effects) :] = 0.0  # f is of the other columns alone
-    return with_choice(units, choice), TrainingRows(x, z, given.weight)
+    x, effects = given.columns.apart(given.x)
+    return with_choice(units, choice), TrainingRows(x, z - effects, given.weight)
 
 
 def with_choice(units: Units, choice: ScaleChoice | None) -> Units:
@@ -510,7 +498,7 @@ def weigh_gaps(plan: RegressionPlan, given: GivenRows, own: Sequence[TrainingRow
     """
     if given.absent is None or not (given.absent.any() or given.columns.effects):
         return list(own)
-    effects = given.columns.effects_of(given.x)[:, :, 1].sum(axis=1, keepdims=True)
+    effects = given.columns.effects_of(given.x)[:, :, -2].sum(axis=1, keepdims=True)
     rows, told = of_all(own), given.columns.told(given.absent)
     small = _SmallFit(replace(plan, posterior=Gaussian(), noise="constant"), given, rows)
     for _ in range(MOST_WEIGHINGS):

@@ -290,7 +290,7 @@ class _Game:
         """Return predictive means, then k(x, Z) or Φ, of which they are linear functions; (n_rows, n_values)."""
         latent, units = self.model.latent, self.model.units
         functions = latent.basis.functions(latent.basis.inputs(rows))
-        mean = functions @ latent.function_weights.T + latent.effects(rows)[:, :1]
+        mean = functions @ latent.function_weights.T + latent.effects(rows)[0]
         return np.hstack([units.location + units.scale * mean, functions])
 
     def _deviations(self, phi: FloatArray) -> FloatArray:

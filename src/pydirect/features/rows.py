@@ -120,6 +120,7 @@ class TrainingRows:
 
     `precision` (n_rows,): of targets about f, relative to those that scatter by the noise alone; one by default.
     `untold` (n_outputs,): share of f's variance over what is missing that an indicator leaves open; all by default.
+    `offset` (n_rows, n_functions): what is known to add to latent functions of x; nothing by default.
     """
 
     x: FloatArray
@@ -127,6 +128,7 @@ class TrainingRows:
     weight: FloatArray | None
     precision: FloatArray | None = None
     untold: FloatArray | None = None
+    offset: FloatArray | float = 0.0
 
     @property
     def information(self) -> FloatArray | None:

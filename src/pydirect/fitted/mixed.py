@@ -110,18 +110,3 @@ class FittedMixed(OfLatent):
         units = [self.columns.unit, *np.ones((len(first) - 1, 1))]
         parts = zip(units, np.split(found, n * q + first[:-1], axis=1), strict=True)
         return [self.scale / unit * own.reshape(2, -1, len(unit)) for unit, own in parts]
-
-    def effects_left_out(
-        self, y: FloatArray, weight: FloatArray, group: NDArray[np.intp], same: NDArray[np.intp]
-    ) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of intercepts given y less f: of groups and a new one, (n_groups + 1, 2), and at rows.
-
-        A row, of (n_rows, 2), is left out of the latter, with all of the same number.
-        """
-
-        def moments(n: Any, s: Any) -> FloatArray:
-            return np.stack([s, np.full_like(s, self.noise)], axis=1) / (n + self.effects.ratio)[:, None]
-
-        each = (weight, weight * y)
-        whole = np.array([np.bincount(group, own, minlength=len(self.groups[0]) + 1) for own in each])
-        return moments(*whole), moments(*(whole[:, group] - [np.bincount(same, own)[same] for own in each]))

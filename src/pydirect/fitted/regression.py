@@ -104,17 +104,18 @@ class Latent:
 
         Those of effects of categories are among the inputs.
         """
-        n, more = self.basis.n_features_in, np.repeat(self.effects(x)[:, 1:], self.n_outputs, axis=1)
+        n, more = self.basis.n_features_in, np.repeat(self.effects(x)[1], self.n_outputs, axis=1)
         return (x, more) if x.shape[1] <= n else (x[:, :n], x[:, n:] + more)
 
     def each_effect(self, x: FloatArray) -> FloatArray:
-        """Return means, variances and codes of effects of categories, (n_rows, n_effects, 3)."""
+        """Return means, variances and codes of effects of categories, (n_rows, n_effects, n_functions + 2)."""
         columns = self.basis.columns
         return np.zeros((len(x), 0, 3)) if columns is None else columns.effects_of(x)
 
-    def effects(self, x: FloatArray) -> FloatArray:
-        """Return what effects of categories add to f, and the variance of that, (n_rows, 2)."""
-        return self.each_effect(x)[:, :, :2].sum(axis=1)
+    def effects(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return what effects of categories add to f, (n_rows, n_functions), and the variance of that, (n_rows, 1)."""
+        moments = self.each_effect(x)[:, :, :-1].sum(axis=1)
+        return moments[:, :-1], moments[:, -1:]
 
     def require_no_effects(self, what: str) -> None:
         """Raise if there are effects of categories."""
@@ -156,14 +157,14 @@ class Latent:
         else:
             for _ in ordered_map(predict, iter(chunks), min(n_threads, len(chunks))):
                 pass
-        mean += self.effects(x)[:, :1]
+        mean += self.effects(x)[0]
         return mean, variance + more if with_variance else None
 
     def components(self, x: FloatArray) -> list[Components]:
         """Components of the posterior of f of every output, of mixtures."""
         x, more = self.split(x)
         inputs, phi = self.phi(x)
-        beyond, added, found = self.beyond(inputs, phi), self.effects(x)[:, :1], []
+        beyond, added, found = self.beyond(inputs, phi), self.effects(x)[0], []
         for k, (posterior, scale) in enumerate(zip(self.posteriors, self.prior_scale, strict=True)):
             means, variances = posterior.component_moments(phi, resolve_n_threads())
             variances = scale**2 * variances + beyond[:, k, None] + more[:, k, None]
@@ -176,9 +177,8 @@ class Latent:
         inputs, phi = self.phi(x)
         residual = residual_covariances(self.basis, inputs, phi, self.residual_variance)
         found, rows = np.stack([s**2 * (p.covariances(phi, phi) + residual) for p, s in self._scaled()]), range(len(x))
-        effects = self.each_effect(x)
-        found[:, rows, rows] += np.maximum(more - effects[:, :, 1].sum(axis=1, keepdims=True), 0.0).T
-        for _, variance, code in effects.transpose(1, 2, 0):
+        found[:, rows, rows] += np.maximum(more - self.effects(x)[1], 0.0).T
+        for *_, variance, code in self.each_effect(x).transpose(1, 2, 0):
             found += np.sqrt(np.outer(variance, variance)) * np.equal.outer(code, code)
         return found
 
@@ -197,7 +197,7 @@ class Latent:
         residual = draw_residual(self.basis, inputs, self.residual_variance, n_draws, rng, resolve_n_threads())
         if residual is not None:
             values += self.prior_scale[:, None] * residual.reshape(values.shape)
-        more = np.maximum(more - self.effects(x)[:, 1:], 0.0)  # of effects the sampler knows
+        more = np.maximum(more - self.effects(x)[1], 0.0)  # of effects the sampler knows
         if more.any():
             values += np.sqrt(more)[:, :, None] * rng.standard_normal(values.shape)
         return values
@@ -210,8 +210,7 @@ class Latent:
         def draw(rows: FloatArray) -> FloatArray:
             _, phi = self.phi(rows)
             found = np.stack([product(phi, w.T, resolve_n_threads()) for w in weights], axis=1)
-            for mean, _, _ in self.each_effect(rows).transpose(1, 2, 0):
-                found += mean[:, None, None]
+            found += self.effects(rows)[0][:, :, None]
             self.add_effect_draws(found, rows, seeds)
             return found
 
@@ -230,9 +229,11 @@ class Latent:
 
         - `values`: (n_rows, n_outputs, n_samples).
         """
-        for j, (_, variance, code) in enumerate(self.each_effect(x).transpose(1, 2, 0)):
-            numbers = code.astype(np.uint64) + (np.uint64(j) << np.uint64(32))
-            values += factor * (np.sqrt(variance)[:, None] * hashed_normals(numbers, seeds))[:, None]
+        for j, (*means, variance, code) in enumerate(self.each_effect(x).transpose(1, 2, 0)):
+            for k in range(len(means)):  # effects on one function for all outputs, or one for each
+                numbers = code.astype(np.uint64) + (np.uint64(j * len(means) + k) << np.uint64(32))
+                draws = factor * np.sqrt(variance)[:, None] * hashed_normals(numbers, seeds)
+                values[:, slice(None) if len(means) == 1 else [k]] += draws[:, None]
 
     def _scaled(self) -> list[tuple[Any, float]]:
         return list(zip(self.posteriors, self.prior_scale, strict=True))

@@ -165,28 +165,33 @@ MOST_NAMED = 10  # columns in a message
 
 
 # Encoded columns of an effect.
-EFFECT = ("effect", "its variance", "code")
 
 
 @dataclass(frozen=True, eq=False)
 class CategoryEffects:
-    """What training rows tell of the effects of a column's categories on the target: a normal distribution of each.
+    """What training rows tell of effects of a column's categories on latent functions: normal distributions.
 
     - `column`: number of the column.
     - `categories`, (n_categories,): their texts, of which None stands for missing ones.
-    - `moments`, (n_categories + 1, 2): mean and variance of each effect, last of one that is new.
+    - `moments`, (n_categories + 1, n_functions + 1): means of each effect and their variance, last of one that is new.
     """
 
     column: int
     categories: Annotated[tuple[str | None, ...], Shape("n_categories")]
-    moments: Annotated[FloatArray, Shape("n_moments", 2)]
+    moments: Annotated[FloatArray, Shape("n_moments", "n_values")]
 
     @cached_property
     def _numbers(self) -> dict[str | None, int]:
         return {value: k for k, value in enumerate(self.categories)}
 
+    @property
+    def names(self) -> list[str]:
+        """What the encoded columns hold."""
+        n = self.moments.shape[1] - 1
+        return [*(["effect"] if n == 1 else [f"effect {k}" for k in range(n)]), "its variance", "code"]
+
     def of(self, text: Text) -> FloatArray:
-        """Return means and variances of the effects of rows, and what tells categories apart, (n_rows, 3)."""
+        """Return moments of the effects of rows, and what tells categories apart, (n_rows, n_functions + 2)."""
         values = (*text.values, None)
         number = [self._numbers.get(value, len(self._numbers)) for value in values]
         codes = [float(zlib.crc32(repr(value).encode())) for value in values]  # those of new ones, too
@@ -248,7 +253,7 @@ class ColumnEncoding:
     @cached_property
     def origins(self) -> NDArray[np.intp]:
         """Column of the table that each encoded one comes from, (n_encoded,)."""
-        behind = [*self.indicators, *(effect.column for effect in self.effects for _ in EFFECT)]
+        behind = [*self.indicators, *(effect.column for effect in self.effects for _ in effect.names)]
         return np.concatenate([np.repeat(np.arange(self.n_columns), self.widths), np.array(behind, np.intp)])
 
     def players(self, names: Sequence[str] | None = None) -> tuple[NDArray[np.intp], list[tuple[int, ...]], list[str]]:
@@ -280,7 +285,7 @@ class ColumnEncoding:
         for place in self.places:  # distances are those of the sphere's chords
             for j in place:
                 own[j][:] = place[0]
-        return np.concatenate([*own, np.full(len(self.indicators) + len(EFFECT) * len(self.effects), -1)])
+        return np.concatenate([*own, np.full(self.n_encoded - self.widths.sum(), -1)])
 
     @cached_property
     def is_plain(self) -> bool:
@@ -313,7 +318,7 @@ class ColumnEncoding:
             x, *found[k] = (f"{raw[j]}, {raw[k]}: {axis}" for axis in "xyz")
             found[j] = [x]
         missing = [f"{raw[j]}=(missing)" for j in self.indicators]
-        effects = [f"{raw[own.column]}=({what})" for own in self.effects for what in EFFECT]
+        effects = [f"{raw[own.column]}=({what})" for own in self.effects for what in own.names]
         return [*(name for own in found for name in own), *missing, *effects]
 
     # --- fitting
@@ -354,9 +359,20 @@ class ColumnEncoding:
         return np.hstack([body, absent[:, first[list(self.indicators)]].astype(np.float64), *effects]), absent
 
     def effects_of(self, x: FloatArray) -> FloatArray:
-        """Return means, variances and codes of effects at encoded rows, (n_rows, n_effects, 3)."""
-        own = x[:, self.n_encoded - len(EFFECT) * len(self.effects) : self.n_encoded]
-        return own.reshape(len(x), len(self.effects), len(EFFECT))
+        """Return means, variances and codes of effects at encoded rows, (n_rows, n_effects, n_functions + 2)."""
+        n, width = len(self.effects), len(self.effects[0].names) if self.effects else 3
+        return x[:, self.n_encoded - n * width : self.n_encoded].reshape(len(x), n, width)
+
+    def apart(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return encoded rows whose effects are zero, for functions of the other columns, and these effects' means.
+
+        The latter are (n_rows, n_functions), or (1,) where there are none.
+        """
+        if not self.effects:
+            return x, np.zeros(1)
+        others = x.copy()
+        self.effects_of(others)[:] = 0.0
+        return others, self.effects_of(x)[:, :, :-2].sum(axis=1)
 
     def missing(self, X: Any) -> NDArray[np.bool_]:
         """Return where a number or category is missing, (n_rows, n_columns)."""
@@ -491,8 +507,9 @@ class ColumnEncoding:
         ):
             if not set(given) <= allowed or len(set(given)) != len(given):
                 raise ValueError(f"{what} must be different columns of their kind")
-        if any(len(own.moments) != len(own.categories) + 1 for own in self.effects):
-            raise ValueError("effects must be of the categories and of a new one")
+        shapes = {own.moments.shape[1] for own in self.effects}
+        if len(shapes) > 1 or any(len(own.moments) != len(own.categories) + 1 for own in self.effects):
+            raise ValueError("effects must be of the categories and of a new one, on the same functions")
         if self.gaps is not None and len(self.gaps.mean) != self.widths.sum():
             raise ValueError("gaps must be of the encoded columns")
 

@@ -1,0 +1,122 @@
+"""Effects of categories on targets, labels and counts, learned beside a function of the other columns."""
+
+import numpy as np
+import pytest
+
+import pydirect
+from pydirect import Columns, DirectClassifier, DirectCountRegressor, Nystroem, PooledClassifier
+from pydirect.estimators.effects import effects_on_latents, intercepts
+from pydirect.features import LinearFeatures
+from pydirect.logistic import LabelledRows
+from pydirect.tables.table import Text
+
+pd = pytest.importorskip("pandas")
+RNG = np.random.default_rng(5)
+N_TRAIN, N, N_SHOPS = 400, 1000, 80
+SHOP = np.r_[np.arange(N_SHOPS), RNG.integers(0, N_SHOPS, N - N_SHOPS)]
+EFFECTS = 3.0 * RNG.standard_normal((N_SHOPS, 3))
+X = RNG.standard_normal((N, 2))
+SMALL = {"features": Nystroem(max_search_rows=80), "n_basis_functions": 60}
+
+
+def frame_of(rows, names="shop {}"):
+    return pd.DataFrame({"a": X[rows, 0], "b": X[rows, 1], "shop": [names.format(k) for k in SHOP[rows]]})
+
+
+TRAIN, TEST = np.arange(N_TRAIN), np.arange(N_TRAIN, N)
+LABELS = (RNG.logistic(size=N) < EFFECTS[SHOP, 0] + X[:, 0]).astype(int)
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return DirectClassifier(**SMALL).fit(frame_of(TRAIN), LABELS[TRAIN])
+
+
+def log_loss(model, y, rows=TEST):
+    return -np.log(model.predict_proba(frame_of(rows))[np.arange(len(rows)), np.searchsorted(model.classes_, y)]).mean()
+
+
+def test_intercepts_left_out_are_those_of_the_other_rows():
+    rng, noise, ratio = np.random.default_rng(2), 0.7, 1.3
+    y, weight, group, same = rng.normal(size=20), rng.uniform(1, 2, 20), np.arange(20) % 3, np.r_[:19, 16]
+    groups, rows = intercepts(y, weight, group, same, noise, ratio)
+
+    def moments(used):
+        precision = (weight[used].sum() + ratio) / noise
+        return weight[used] @ y[used] / noise / precision, 1 / precision
+
+    np.testing.assert_allclose(groups, [moments(group == k) for k in range(4)], rtol=1e-10)
+    np.testing.assert_allclose(rows, [moments((group == g) & (same != s)) for g, s in zip(group, same, strict=True)])
+
+
+def test_effects_on_logits_solve_the_mixed_model():
+    """At the end of Newton's steps, f and effects are a joint optimum of the penalised likelihood."""
+    rng, n_groups = np.random.default_rng(3), 40
+    group = np.r_[np.arange(n_groups), rng.integers(0, n_groups, 2000)]
+    x, effects = rng.standard_normal((len(group), 1)), 1.5 * rng.standard_normal(n_groups)
+    t = np.where(rng.logistic(size=len(group)) < 2.0 * x[:, 0] + effects[group] - 0.5, 1.0, -1.0)
+    raw = LabelledRows(LinearFeatures(1), x, t[:, None], np.ones(len(group)), np.zeros(1))
+    text = Text([f"g{k}" for k in range(n_groups)], group)
+    [(found, others, often)] = effects_on_latents(raw, {2: text}, np.arange(len(group)))
+    mean, variance = found.moments[:n_groups].T
+    assert found.categories == tuple(text.values) and found.moments.shape == (n_groups + 1, 2)
+    error = mean - mean.mean() - effects + effects.mean()
+    assert np.corrcoef(mean, effects)[0, 1] > 0.95 and 0.5 < np.mean(error**2 / variance) < 2
+    assert found.moments[-1, 0] == 0 and 1.0 < found.moments[-1, 1] < 4.5
+    assert others.shape == (len(group), 2) and (others[:, 1] > variance[group]).all()
+    assert often == set(np.array(text.values)[np.bincount(group) >= 50])
+
+
+def test_effects_tell_of_labels_in_known_and_new_categories(classifier, tmp_path):
+    plain = DirectClassifier(**SMALL, columns=Columns(effects=False)).fit(frame_of(TRAIN), LABELS[TRAIN])
+    assert classifier.columns_.effects and not plain.columns_.effects
+    assert log_loss(classifier, LABELS[TEST]) < log_loss(plain, LABELS[TEST])
+    known, new = (classifier.predict_logit(frame_of(TEST, names), return_std=True) for names in ("shop {}", "new {}"))
+    assert new[0].std() < known[0].std() and (new[1] > known[1]).all()
+    assert "Effects of categories: shop (80)." in str(classifier.summary())
+    with pytest.raises(ValueError, match="effects of categories"):
+        classifier.quantizable()
+    classifier.save(tmp_path / "model.npz")
+    again = pydirect.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(again.predict_proba(frame_of(TEST)), classifier.predict_proba(frame_of(TEST)))
+
+
+def test_pools_have_effects_in_their_kernel_model(classifier):
+    pool = PooledClassifier(**SMALL, trees=False).fit(frame_of(TRAIN), LABELS[TRAIN])
+    np.testing.assert_array_equal(pool.predict_proba(frame_of(TEST)), classifier.predict_proba(frame_of(TEST)))
+    trees = PooledClassifier(**SMALL).fit(frame_of(TRAIN), LABELS[TRAIN])
+    assert trees.columns_.effects and log_loss(trees, LABELS[TEST]) < log_loss(pool, LABELS[TEST]) + 0.05
+
+
+def test_several_classes_have_effects_of_their_own_whatever_their_names():
+    odds = EFFECTS[SHOP] + X[:, :1] * [1.0, -1.0, 0.0]
+    labels = np.argmax(odds + RNG.gumbel(size=odds.shape), axis=1)
+    model = DirectClassifier(**SMALL).fit(frame_of(TRAIN), labels[TRAIN])
+    [own] = model.columns_.effects
+    assert own.moments.shape == (N_SHOPS + 1, 4)
+    known = EFFECTS - EFFECTS.mean(axis=1, keepdims=True)
+    shops = [int(name.split()[1]) for name in own.categories]
+    for k in range(3):
+        assert np.corrcoef(own.moments[:-1, k], known[shops, k])[0, 1] > 0.6
+    names = np.array(["z", "a", "m"])
+    renamed = DirectClassifier(**SMALL).fit(frame_of(TRAIN), names[labels[TRAIN]])
+    p, q = model.predict_proba(frame_of(TEST)), renamed.predict_proba(frame_of(TEST))
+    np.testing.assert_allclose(q[:, np.searchsorted(renamed.classes_, names)], p, rtol=1e-6)
+    draws = model.sample_proba(frame_of(TEST[:50]), 400, random_state=0)
+    np.testing.assert_allclose(draws.mean(axis=2), p[:50], atol=0.1)
+
+
+def test_class_weights_move_odds_beside_effects(classifier):
+    moved = DirectClassifier(**SMALL, class_weight={0: 1.0, 1: 3.0}).fit(frame_of(TRAIN), LABELS[TRAIN])
+    gain = moved.decision_function(frame_of(TEST)) - classifier.decision_function(frame_of(TEST))
+    np.testing.assert_allclose(gain, np.log(3.0), rtol=1e-6)
+
+
+def test_effects_tell_of_counts():
+    rng = np.random.default_rng(1)
+    counts = rng.poisson(np.exp(0.5 * EFFECTS[SHOP, 0] + 0.5 * X[:, 0]))
+    fits = [DirectCountRegressor(**SMALL, columns=Columns(effects=some)) for some in (True, False)]
+    model, plain = (own.fit(frame_of(TRAIN), counts[TRAIN], exposure=2.0) for own in fits)
+    assert model.columns_.effects and not plain.columns_.effects
+    scores = [own.log_predictive_probability(frame_of(TEST), counts[TEST], exposure=2.0).mean() for own in fits]
+    assert scores[0] > scores[1]
