@@ -4,6 +4,7 @@ python bench/scripts/groups.py seconds       # 10^3 to 10^5 groups of 10 rows, 2
 python bench/scripts/groups.py sleepstudy    # variances and effects of a small table, of both
 python bench/scripts/groups.py crossed       # seconds and variances of two factors, of both
 python bench/scripts/groups.py categories    # 5000 levels in 20,000 rows
+python bench/scripts/groups.py labels        # log losses and seconds with labels that depend on many categories
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pandas as pd
 from sklearn.linear_model import RidgeCV
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, TargetEncoder
 
-from pydirect import Columns, DirectMixedRegressor, DirectRegressor
+from pydirect import Columns, DirectClassifier, DirectMixedRegressor, DirectRegressor
 from pydirect.linear import GroupSums, fit_random_effects
 from pydirect.linear.fit import InitialHyperparameters
 from pydirect.statistics.gaussian import IdentityFeatures
@@ -144,9 +145,49 @@ def categories() -> None:
         report("CatBoost", trees.predict(Pool(rows[test], cat_features=[3])), begin)
 
 
+def labels() -> None:
+    for n_shops, n, n_classes, sd in (
+        (60, 600, 2, 1.0),
+        (400, 3000, 2, 1.5),
+        (3000, 6000, 2, 1.5),
+        (200, 2000, 4, 1.0),
+    ):
+        rng = np.random.default_rng(n_shops)
+        effects, share = sd * rng.standard_normal((n_shops, n_classes)), rng.dirichlet(np.ones(n_shops))
+
+        def rows_of(n: int, rng=rng, effects=effects, share=share):
+            shop, x = rng.choice(len(share), n, p=share), rng.standard_normal((n, 4))
+            odds = effects[shop]
+            odds[:, 0] += np.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2]
+            p = np.exp(odds - odds.max(axis=1, keepdims=True))
+            p /= p.sum(axis=1, keepdims=True)
+            y = (p.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
+            return pd.DataFrame(x, columns=list("abcd")).assign(shop=[f"shop {k}" for k in shop]), y, p
+
+        (frame, y, _), (new, y_new, p_new) = rows_of(n), rows_of(4000)
+        print(f"{n_shops} categories, {n} rows, {n_classes} classes: log loss of the truth {loss(p_new, y_new):.4f}")
+        for name, columns in (("effects", Columns()), ("0 and 1", Columns(effects=False))):
+            begin = time.process_time()
+            model = DirectClassifier(columns=columns).fit(frame, y)
+            spent = time.process_time() - begin
+            kept = "" if model.columns_.effects or not columns.effects else ", not chosen"
+            print(f"   {name:9} {loss(model.predict_proba(new), y_new):.4f} {spent:5.1f} s{kept}")
+        if importlib.util.find_spec("catboost"):
+            from catboost import CatBoostClassifier
+
+            begin = time.process_time()
+            model = CatBoostClassifier(verbose=0, cat_features=["shop"], thread_count=1).fit(frame, y)
+            spent = time.process_time() - begin
+            print(f"   CatBoost  {loss(model.predict_proba(new), y_new):.4f} {spent:5.1f} s")
+
+
+def loss(p, y) -> float:
+    return -float(np.log(np.maximum(p[np.arange(len(y)), y], 1e-15)).mean())
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = {"seconds": seconds, "sleepstudy": sleepstudy, "crossed": crossed, "categories": categories}
+    parts = {part.__name__: part for part in (seconds, sleepstudy, crossed, categories, labels)}
     parser.add_argument("parts", nargs="+", choices=parts)
     for part in parser.parse_args().parts:
         parts[part]()

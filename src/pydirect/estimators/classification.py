@@ -113,7 +113,7 @@ class Labels:
         """Number of each function's class among them in ascending order, (n_functions,); zero of two classes."""
         return np.argsort(np.argsort(self.classes)) if len(self.intercept) > 1 else np.zeros(1, np.intp)
 
-    def signs(self, index: FloatArray) -> FloatArray:
+    def signs(self, index: NDArray[Any]) -> FloatArray:
         """Labels of each function, ±1, (n_rows, n_functions)."""
         functions = [1] if len(self.classes) == 2 else range(len(self.classes))
         return np.where(index[:, None] == functions, 1.0, -1.0)

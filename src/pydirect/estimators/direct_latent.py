@@ -40,7 +40,7 @@ from pydirect.features.rows import RowCounts, TrainingRows, distinct_index
 from pydirect.features.search import KernelRows
 from pydirect.fitted.classification import FittedLatent
 from pydirect.fitted.predictor import factor_of_few_rows
-from pydirect.fitted.regression import Latent, OfLatent
+from pydirect.fitted.regression import Latent
 from pydirect.logistic.kernel_evidence import fit_latent_hyperparameters
 from pydirect.logistic.latent import (
     ExtremeLikelihood,
@@ -125,7 +125,7 @@ def fit_latent(
     y: FloatArray,
     weight: FloatArray,
     targets: LatentTargets,
-    finish: Callable[[LatentProblem, Basis, TrainingRows], OfLatent],
+    finish: Callable[[LatentProblem, Basis, TrainingRows], FittedLatent],
 ) -> None:
     """Encode validated rows and fit; `finish` makes the model of the fitted problem, its features, and the rows."""
     plan, progress, table = self._plan(), Progress(self.verbose), with_names(self, x)
@@ -138,7 +138,7 @@ def fit_latent(
         with progress.stage("features"):
             return fit_basis(features, rows, columns, search, rng, names=columns.names and tuple(columns.names_out))
 
-    def fit(columns: ColumnEncoding, x: FloatArray) -> OfLatent:
+    def fit(columns: ColumnEncoding, x: FloatArray) -> FittedLatent:
         # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
         index, total = distinct_index(x, y, weight)
         others, offset = columns.apart(x[index])

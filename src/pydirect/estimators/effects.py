@@ -28,8 +28,8 @@ from pydirect.tables.table import Table, Text, as_text, equal_rows
 # Variance of the noise over that of effects of categories that may count; of so many rows one has a column too, of
 # labels and other targets that tell less of more.
 LARGEST_RATIO, FREQUENT, FREQUENT_OF_LABELS = 100.0, 10, 50
-# Most features and rows of the search of f beside which effects on latents are learned.
-SMALL = 150
+# Most features and rows of the search of f beside which effects on latents are learned, and most functions with them.
+SMALL, MOST_FUNCTIONS = 150, 8
 # Most steps to the effects on latents, the change that is none, and the least precision of a row relative to others.
 MOST_STEPS, SAME, LEAST_PRECISION = 8, 0.1, 1e-6
 
@@ -88,13 +88,12 @@ def intercepts(
     A row, of (n_rows, 2), is left out of the latter, with all of the same number.
     """
 
-    def moments(n: FloatArray, s: FloatArray) -> FloatArray:
+    def moments(n: Any, s: Any) -> FloatArray:
         return np.stack([s, np.full_like(s, noise)], axis=1) / (n + ratio)[:, None]
 
     each, n_groups = (weight, weight * residual), group.max() + 1
-    whole = [np.bincount(group, own, minlength=n_groups + 1) for own in each]
-    left = [total[group] - np.bincount(same, own)[same] for total, own in zip(whole, each, strict=True)]
-    return moments(*whole), moments(*left)
+    whole = np.array([np.bincount(group, own, minlength=n_groups + 1) for own in each])
+    return moments(*whole), moments(*(whole[:, group] - [np.bincount(same, own)[same] for own in each]))
 
 
 @dataclass(frozen=True)

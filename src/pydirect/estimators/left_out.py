@@ -26,7 +26,7 @@ from pydirect.estimators.classification import (
     infer,
     read_labels,
 )
-from pydirect.estimators.effects import encoded_by_latents, small
+from pydirect.estimators.effects import MOST_FUNCTIONS, encoded_by_latents, small
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import fit_basis
 from pydirect.features.maps import NystroemFeatures
@@ -193,7 +193,7 @@ def fit_given(
         return LabelsFit(labels, rows, rng, *fit_labels(taken, own, rows, columns, rng, progress))
 
     def rows_of(x: FloatArray) -> LabelledRows:
-        rows = TrainingRows(x, labels.signs(labels.order[index] if len(classes) > 2 else index), given.weight)
+        rows = TrainingRows(x, labels.signs(np.asarray(order)[index] if len(order) > 1 else index), given.weight)
         features, rng = small(plan.features), plan.generator()
         with progress.stage("features"):
             search = LabelSearch(replace(plan, features=features))
@@ -202,10 +202,12 @@ def fit_given(
 
     first = fit(given.columns, given.x)
     labels, (classes, index) = first.labels, np.unique(given.y, return_inverse=True)
-    if not given.with_effects or first.left is None or len(classes) != len(labels.classes):
+    order = np.argsort(labels.classes).tolist() if len(classes) > 2 else [0]
+    known = len(classes) == len(labels.classes)  # class weights of zero leave none out
+    if not (given.with_effects and known) or first.left is None or len(order) > MOST_FUNCTIONS:
         return first
     own = given.columns, given.table, given.x, index[:, None].astype(np.float64)
-    with_effects = encoded_by_latents(*own, rows_of, np.argsort(labels.classes) if len(classes) > 2 else (0,))
+    with_effects = encoded_by_latents(*own, rows_of, order)
     return min([first, *([fit(*with_effects)] if with_effects else [])], key=lambda found: found.log_loss)
 
 

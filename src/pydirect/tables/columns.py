@@ -57,10 +57,10 @@ class Columns(TransformerMixin, BaseEstimator):
     has the same negative number in all of them, equally far from all others: the predictive variance grows by itself.
     Missing ones that occurred in training are a category of their own; others are replaced as numbers are. Of more than
     300 categories, or 50 where many columns have as many, the most common are kept; all others, new ones included,
-    share a column. Beside these, `DirectRegressor.fit` may learn effects of categories on its target. Numbers in place
-    of text are refused if none of the categories is a number. A column without values is not encoded. Columns of
-    booleans are numbers. Dates become elapsed time, and a sine and a cosine for each season that they repeat: day, week
-    and year. A missing number is replaced by its conditional mean, given the row's other columns, under a Gaussian
+    share a column. Beside these, fits to one target, or to labels or counts, may learn effects of categories. Numbers
+    in place of text are refused if none of the categories is a number. A column without values is not encoded. Columns
+    of booleans are numbers. Dates become elapsed time, and a sine and a cosine for each season that they repeat: day,
+    week and year. A missing number is replaced by its conditional mean, given the row's other columns, under a Gaussian
     fitted to the training rows. Where absence itself is informative about the targets, a column of 0 and 1 tells it.
 
     Parameters
@@ -73,7 +73,7 @@ class Columns(TransformerMixin, BaseEstimator):
         Columns of latitude and longitude in degrees. A place is encoded as its unit vector, whose three numbers share
         a length-scale: distances are those through the globe, also across the poles and the date line.
     effects : bool, default=True
-        Whether `DirectRegressor.fit` tries effects of categories where a column of text has more than 50. Without them
+        Whether `fit` tries effects of categories where a column of text has more than 50. Without them
         every model can be exported, and `partial_fit` goes on with the same encoding.
 
     Attributes
