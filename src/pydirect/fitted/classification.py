@@ -96,7 +96,7 @@ class FittedClassifier(OfLatent):
             inputs, phi = latent.phi(x[rows])
             first = (more[rows] + latent.beyond(inputs, phi))[:, 0]
             logit = product(phi, weights.reshape(len(weights), -1)).reshape(len(phi), *weights.shape[1:])
-            logit += (self.intercept - self.moves)[:, None]
+            logit += (self.intercept - self.moves + latent.effects(x[rows])[0])[:, :, None]
             if self.is_softmax:
                 odds[rows] = averaged_softmax(logit, first)
             else:
