@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 import pydirect
 from pydirect import Columns, DirectClassifier, DirectCountRegressor, Nystroem, PooledClassifier
+from pydirect.estimators import direct_latent, effects, left_out
 from pydirect.estimators.effects import effects_on_latents, intercepts
 from pydirect.features import LinearFeatures
 from pydirect.logistic import LabelledRows
@@ -105,6 +107,41 @@ def test_several_classes_have_effects_of_their_own_whatever_their_names():
     draws = model.sample_proba(frame_of(TEST[:50]), 400, random_state=0)
     unsharpened = p[:50] ** (1 / model.sharpness_)
     np.testing.assert_allclose(draws.mean(axis=2), unsharpened / unsharpened.sum(axis=1, keepdims=True), atol=0.1)
+
+
+def test_draws_of_discrete_weights_have_effects(classifier):
+    model = DirectClassifier(**SMALL, posterior="sequential").fit(frame_of(TRAIN), LABELS[TRAIN])
+    assert model.columns_.effects
+    p, q = (own.predict_proba(frame_of(TEST))[:, 1] for own in (model, classifier))
+    np.testing.assert_allclose(p, q, atol=0.1)
+    draws = model.sample_proba(frame_of(TEST), 64, random_state=0)[:, 1]
+    assert abs(draws.mean(axis=1) - p).mean() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("estimator", "place", "stage", "call"),
+    [
+        (DirectClassifier, left_out, "best_amplitude", 1),
+        (DirectClassifier, effects, "effects_on_latents", 1),
+        (DirectClassifier, left_out, "fit_basis", 3),
+        (DirectCountRegressor, direct_latent, "fit_basis", 3),
+    ],
+)
+def test_interruption_leaves_the_fit_without_effects(monkeypatch, estimator, place, stage, call):
+    """Ctrl-C ends what follows of the fit, and the whole model before effects is left, flagged."""
+    calls, first = [], getattr(place, stage)
+
+    def interrupted(*args, **more):
+        calls.append(stage)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return first(*args, **more)
+
+    monkeypatch.setattr(place, stage, interrupted)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        model = estimator(**SMALL).fit(frame_of(TRAIN), LABELS[TRAIN])
+    assert model.interrupted_ and not model.converged_ and not model.columns_.effects and len(calls) == call
+    assert np.isfinite(model.predict(frame_of(TEST))).all()
 
 
 def test_class_weights_move_odds_beside_effects(classifier):

@@ -32,7 +32,7 @@ from pydirect.estimators._classifier import Classifier, OfLabels, require_classe
 from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.estimators.choices import generator_of
 from pydirect.estimators.classification import ProblemMaker, add_landmarks, fitted_weights
-from pydirect.estimators.effects import encoded_by_latents, small
+from pydirect.estimators.effects import encoded_by_latents, likeliest, small
 from pydirect.estimators.summary import lines_of_model
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import FeaturePlan, fit_basis
@@ -153,12 +153,14 @@ def fit_latent(
         basis = map_of(small(plan.features), rows, columns, generator_of(plan.random_state))
         return targets.rows_of(basis.map, basis.inputs(x), rows)
 
-    x = np.ascontiguousarray(columns.encode(table))
-    fits = [fit(columns, x)]
-    if self._column_options().effects and self._takes_tables():
-        with_effects = encoded_by_latents(columns, table, x, y, rows_of)
-        fits += [fit(*with_effects)] if with_effects else []
-    self.model_ = min(fits, key=lambda model: model.left_out_log_loss)
+    x, takes_effects = np.ascontiguousarray(columns.encode(table)), self._column_options().effects
+
+    def second() -> FittedLatent | None:
+        with_effects = takes_effects and self._takes_tables() and encoded_by_latents(columns, table, x, y, rows_of)
+        return fit(*with_effects) if with_effects else None
+
+    first = fit(columns, x)
+    self.model_ = likeliest(first, first.posteriors, second, lambda model: model.left_out_log_loss)
     self.columns_ = self.model_.basis.columns
     self.fit_seconds_ = progress.finish()
     self._warn_if_unfinished()

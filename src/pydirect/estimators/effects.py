@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ SMALL, MOST_FUNCTIONS = 150, 8
 # Most steps to the effects on latents, the change that is none, and the least precision of a row relative to others.
 MOST_STEPS, SAME, LEAST_PRECISION = 8, 0.1, 1e-6
 
+M = TypeVar("M")
 # Effects, their means at rows by the other ones with a variance, (n_rows, n_functions + 1), and frequent categories
 Learned = tuple[CategoryEffects, FloatArray, set[str | None]]
 
@@ -153,6 +154,24 @@ def encoded_by_latents(
         for own, others, often in effects_on_latents(raw, texts, same_rows(x, [*texts.values()], y))
     ]
     return with_effects(columns, found, table, raw.weight)[:2] if found else None
+
+
+def likeliest(first: M, posteriors: Sequence[Any], second: Callable[[], M | None], loss: Callable[[M], float]) -> M:
+    """Return the fit of less loss on left-out rows; Ctrl-C in either leaves the first, which has these posteriors."""
+    if any(posterior.interrupted for posterior in posteriors):
+        return first
+    try:
+        other = second()
+    except KeyboardInterrupt:
+        flag_interrupted(posteriors)
+        return first
+    return first if other is None else min(first, other, key=loss)
+
+
+def flag_interrupted(posteriors: Sequence[Any]) -> None:
+    """Say of posteriors that Ctrl-C ended the fit early."""
+    for posterior in posteriors:
+        posterior.outcome.interrupted, posterior.outcome.converged = True, False
 
 
 def effects_on_latents(raw: LabelledRows, texts: dict[int, Text], same: NDArray[np.intp]) -> list[Learned]:

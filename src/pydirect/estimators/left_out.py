@@ -26,7 +26,7 @@ from pydirect.estimators.classification import (
     infer,
     read_labels,
 )
-from pydirect.estimators.effects import MOST_FUNCTIONS, encoded_by_latents, small
+from pydirect.estimators.effects import MOST_FUNCTIONS, encoded_by_latents, likeliest, small
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import fit_basis
 from pydirect.features.maps import NystroemFeatures
@@ -207,8 +207,12 @@ def fit_given(
     if not (given.with_effects and known) or first.left is None or len(order) > MOST_FUNCTIONS:
         return first
     own = given.columns, given.table, given.x, index[:, None].astype(np.float64)
-    with_effects = encoded_by_latents(*own, rows_of, order)
-    return min([first, *([fit(*with_effects)] if with_effects else [])], key=lambda found: found.log_loss)
+
+    def second() -> LabelsFit | None:
+        with_effects = encoded_by_latents(*own, rows_of, order)
+        return fit(*with_effects) if with_effects else None
+
+    return likeliest(first, first.model.posteriors, second, lambda found: found.log_loss)
 
 
 def fit_labels(

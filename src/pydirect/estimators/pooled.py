@@ -22,6 +22,7 @@ from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, 
 from pydirect.estimators.classification import ClassificationPlan, check_class_weight
 from pydirect.estimators.direct_classifier import DirectClassifier
 from pydirect.estimators.direct_regressor import DirectRegressor
+from pydirect.estimators.effects import flag_interrupted
 from pydirect.estimators.left_out import LabelsLeftOut, fit_given
 from pydirect.estimators.regression import (
     GivenRows,
@@ -160,8 +161,7 @@ class Pool(Estimator):
         try:
             self.model_ = pool()
         except KeyboardInterrupt:
-            for posterior in self.posteriors_:
-                posterior.outcome.interrupted, posterior.outcome.converged = True, False
+            flag_interrupted(self.posteriors_)
 
     def _words_of_pool(self, measure: str, errors: dict[str, Any], more: str) -> list[str]:
         if not errors:

@@ -164,9 +164,6 @@ def _known_location_scale(x: FloatArray, weight: FloatArray | None) -> tuple[Flo
 MOST_NAMED = 10  # columns in a message
 
 
-# Encoded columns of an effect.
-
-
 @dataclass(frozen=True, eq=False)
 class CategoryEffects:
     """What training rows tell of effects of a column's categories on latent functions: normal distributions.
