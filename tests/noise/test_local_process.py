@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 from scipy.stats import norm
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
-from pydirect import _core
+from pydirect import DirectRegressor, _core
 from pydirect.noise.local import NOISE, POOLING, LocalProcess, NeighbourSets
 from tests.helpers.saved import verify
 
@@ -106,6 +107,24 @@ def test_detail_gains_and_noise_does_not():
     mean, variance, noise = process.predict(INPUTS[:100])
     assert np.corrcoef(mean[:, 0], np.sin(6 * INPUTS[:100, 0]))[0, 1] > 0.9
     assert (variance >= 0).all() and (noise > 0).all()
+
+
+def test_intervals_hold_where_landmarks_are_too_few():
+    rng = np.random.default_rng(0)
+    x, places = 16 * rng.uniform(size=(4000, 2)), 16 * rng.uniform(size=(1000, 2))  # in length-scales of f
+    f = np.exp(-0.5 * cdist(x, places, "sqeuclidean")) @ rng.standard_normal(len(places))
+    y = f / f.std() + 0.2 * rng.standard_normal(len(x))
+    learned, new = (x[:2000], y[:2000]), (x[2000:], y[2000:])
+    model = DirectRegressor(n_basis_functions=100, target_transform=None, random_state=0).fit(*learned)
+    low, high = model.predict_interval(new[0], level=0.9)
+    assert 0.88 < np.mean((low <= new[1]) & (new[1] <= high)) < 0.94
+    density = model.log_predictive_density(*new).mean()
+    model.set_params(local=False, noise="constant").fit(*learned)
+    whole, (mean, sd) = model.model_, model.predict(new[0], return_std=True)
+    missed = whole.units.scale[0] ** 2 * whole.latent.beyond(*whole.latent.phi(new[0]))[:, 0]
+    assert missed.mean() > 0.5 * (sd**2 - missed).mean()  # of all the rest of y's variance
+    for variance in (sd**2, sd**2 - missed):
+        assert density > norm.logpdf(new[1], mean, np.sqrt(variance)).mean() + 0.1
 
 
 def test_scales_follow_noise_that_varies():
