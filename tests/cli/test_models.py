@@ -24,6 +24,7 @@ def table(tmp_path, write_csv):
         "days": days,
         "time": np.minimum(time, end),
         "seen": time <= end,
+        "since": 0.01 * np.minimum(time, end),
         "shifted": x + np.array([-2.0, -1.0, 0.0, 0.0, 1.0, 2.0])[group] + 0.1 * rng.standard_normal(N),
         "shop": [f"s{g}" for g in group],
         "grade": np.array(["a", "b", "c"])[np.digitize(x + 0.3 * rng.standard_normal(N), [-0.5, 0.5])],
@@ -42,13 +43,19 @@ NUMBERS, INTERVALS = ["prediction", "std", "lower", "upper"], ["prediction", "lo
         (["--target", "count", "--model", "counts", "--exposure", "days"], "DirectCountRegressor", NUMBERS, "NLPD"),
         (["--target", "time", "--model", "survival", "--event", "seen"], "DirectSurvivalRegressor", INTERVALS, "conco"),
         (
+            ["--target", "time", "--model", "survival", "--event", "seen", "--entry", "since"],
+            "DirectSurvivalRegressor",
+            INTERVALS,
+            "conco",
+        ),
+        (
             ["--target", "shifted", "--model", "mixed", "--groups", "shop"],
             "DirectMixedRegressor",
             NUMBERS,
             "shifted: R",
         ),
         (
-            ["--target", "shifted", "--model", "mixed", "--groups", "shop", "kind"],
+            ["--target", "shifted", "--model", "mixed", "--groups", "shop", "--groups", "kind"],
             "DirectMixedRegressor",
             NUMBERS,
             "shifted: R",
@@ -83,7 +90,8 @@ def test_every_kind_of_model(tmp_path, table, capsys, run, read_csv, options, es
         target = np.asarray(values[options[1]])
         assert np.mean((found["lower"] <= target) & (target <= found["upper"])) > 0.6
     assert run("info", path) == 0
-    assert estimator in capsys.readouterr().out
+    assert estimator in (out := capsys.readouterr().out)
+    assert ("from x, z; groups: shop, kind." in out) == (options[-1] == "kind" and "mixed" in options)
 
 
 def test_counts_take_their_exposure_from_the_table(tmp_path, table, capsys, run, read_csv, write_csv, assert_refused):

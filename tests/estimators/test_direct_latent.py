@@ -111,6 +111,24 @@ def test_rows_that_had_to_exceed_an_entry_bias_nothing_where_it_is_given(likelih
     np.testing.assert_allclose(none.predict(x[:5]), naive.predict(x[:5]), rtol=1e-6)
 
 
+@pytest.mark.parametrize("likelihood", ["normal", "extreme"])
+def test_densities_given_entries_are_those_above_them(likelihood):
+    model = DirectSurvivalRegressor("linear", likelihood=likelihood).fit(X, np.exp(Y), entry=np.exp(Y - 1))
+    row, times, entry = X[:1], np.linspace(0.5, 60, 4000), 0.5 - 1e-9
+    rows, entries = np.repeat(row, len(times), axis=0), np.full(len(times), entry)
+    log_density = model.log_predictive_density(rows, times, entry=entries)
+    beyond = np.exp(model.log_predictive_density(row, [60.0], event=[False], entry=[entry]))
+    assert np.trapezoid(np.exp(log_density), times) + beyond[0] == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_rows_that_are_censored_at_zero_tell_nothing():
+    time, event = np.append(np.exp(Y), 0.0), np.append(np.ones(300, bool), False)
+    model = DirectSurvivalRegressor("linear").fit(np.append(X, X[:1], axis=0), time, event=event)
+    without = DirectSurvivalRegressor("linear").fit(X, np.exp(Y))
+    np.testing.assert_allclose(model.predict(X[:5]), without.predict(X[:5]), rtol=0.01)
+
+
 def test_sizes_above_a_limit_alone_are_truncated():
     rng = np.random.default_rng(4)
     x = rng.uniform(-2, 2, (900, 1))
@@ -304,10 +322,14 @@ def test_impossible_entries_are_refused():
     model = DirectSurvivalRegressor("linear")
     with pytest.raises(ValueError, match=r"entry must be below y, got .* in row 7"):
         model.fit(X, time, entry=early)
-    with pytest.raises(ValueError, match="times must be positive, got -1"):
+    with pytest.raises(ValueError, match="entry must not be negative, got -1"):
         model.fit(X, time, entry=np.full(300, -1.0))
     with pytest.raises(ValueError, match=r"entry must have shape \(300,\)"):
-        model.fit(X, time, entry=time[:7] - 1)
+        model.fit(X, time, entry=time[:7] / 2)
+    with pytest.raises(ValueError, match=r"entry must be below y, got inf in row 7"):
+        model.fit(X, time, entry=np.where(early > 0, np.inf, 0.0))
+    with pytest.raises(ValueError, match=r"entry must hold numbers: could not convert string to float: .*late"):
+        model.fit(X, time, entry=["late"] * 300)
     with pytest.raises(ValueError, match="entry must be None unless likelihood is one of 'normal', 'extreme'"):
         DirectCensoredRegressor("linear", likelihood=StudentLike()).fit(X, Y, entry=Y - 1)
 

@@ -62,7 +62,7 @@ def test_names_of_groups_and_columns(tmp_path):
     again = load(tmp_path / "model")
     np.testing.assert_array_equal(again.predict(frame, names), named.predict(frame, names))
     assert again.random_effects_["group"].tolist() == named.random_effects_["group"].tolist()
-    with pytest.raises(TypeError, match="groups must be text, as in fit"):
+    with pytest.raises(TypeError, match="groups must be text in column 0, as in fit, got numbers"):
         named.predict(frame, GROUP)
 
 
@@ -104,7 +104,7 @@ def test_groups_of_objects_are_numbers():
     expected = linear.fit(X, Y, GROUP).predict(X[:5], GROUP[:5])
     for groups in (GROUP.astype(object), pd.Series(GROUP, dtype="Int64")):
         np.testing.assert_array_equal(linear.fit(X, Y, groups).predict(X[:5], groups[:5]), expected)
-    with pytest.raises(TypeError, match="numbers, or text in every row"):
+    with pytest.raises(TypeError, match="numbers, or text in every row, got int and str"):
         linear.fit(X, Y, np.array([1, "a"] * 300, dtype=object))
 
 
@@ -213,8 +213,15 @@ def test_what_cannot_be_groups_is_refused():
     model = DirectMixedRegressor("linear").fit(X, Y, GROUP)
     with pytest.raises(TypeError, match="groups"):
         model.predict(X)
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+    with pytest.raises(ValueError, match="groups must have 600 labels in each column, one for every row of X, got 599"):
         model.predict(X, GROUP[:-1])
+    for rows in (np.column_stack([GROUP, GROUP]).tolist(), np.stack([GROUP, GROUP])):
+        with pytest.raises(ValueError, match="got 2 in one of 600 columns"):
+            model.fit(X, Y, rows)
+    with pytest.raises(ValueError, match=r"columns of different names, got \['a', 'a'\]"):
+        model.fit(X, Y, pd.DataFrame(np.column_stack([GROUP, GROUP]), columns=["a", "a"]))
+    with pytest.raises(ValueError, match="a label for every row, got 'Marginal'"):
+        model.predict(X, "Marginal")
     row = int((GROUP == 0).argmax())
     for groups in (np.where(GROUP > 0, GROUP, np.nan), np.where(GROUP > 0, "shop", None)):
         with pytest.raises(ValueError, match=f"groups must have no missing values, got (nan|None) in row {row}:"):

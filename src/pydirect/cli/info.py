@@ -8,7 +8,7 @@ import os
 
 import pydirect
 from pydirect.cli.fit import summary_of
-from pydirect.cli.predict import scores_text, stored_by_fit
+from pydirect.cli.predict import columns_of, scores_text, stored_by_fit
 from pydirect.persistence.container import FORMAT_VERSION, KindError, read
 
 
@@ -32,7 +32,9 @@ def run(args: argparse.Namespace) -> None:
     if model is not None:
         stored = stored_by_fit(model)
         if stored["targets"]:
-            print(f"Predicts {', '.join(stored['targets'])} from {', '.join(model.columns_.raw_names)}.")
+            more = [f"; {name}: {', '.join(columns_of({name: own}))}" for name, own in stored["arguments"].items()]
+            inputs = ", ".join(model.columns_.raw_names) + "".join(more)
+            print(f"Predicts {', '.join(stored['targets'])} from {inputs}.")
         print(*(f"Held out, {line}" for line in scores_text(stored["held_out"])), summary_of(model), sep="\n")
     arrays = sorted(document.arrays.items(), key=lambda item: -item[1].nbytes)
     total = sum(array.nbytes for _, array in arrays)

@@ -35,7 +35,7 @@ MODELS: dict[str, tuple[str | None, str | None]] = {
     "monte-carlo": ("MonteCarloBNNRegressor", "MonteCarloBNNClassifier"),
 }
 # Columns that models take beside X and y: options, and arguments of `fit`.
-ARGUMENTS = {"weight": "sample_weight", "exposure": "exposure", "event": "event", "groups": "groups"}
+ARGUMENTS = {"weight": "sample_weight"} | {name: name for name in ("exposure", "event", "entry", "groups")}
 # Limits of a model for a device.
 LIMITS = {
     "max_flash": "flash, code included, in bytes",
@@ -79,7 +79,9 @@ def _fit(add: _Parser) -> None:
     option("--weight", metavar="COL", help="column that says how many times each row counts")
     option("--exposure", metavar="COL", help="with --model counts: column that mean counts are proportional to")
     option("--event", metavar="COL", help="with --model survival: column that says whether the event was seen")
-    option("--groups", metavar="COL", nargs="+", help="with --model mixed: columns of groups with effects of their own")
+    option("--entry", metavar="COL", help="with --model survival: column of times from which on rows were watched")
+    groups = "with --model mixed: columns of groups with effects of their own"
+    option("--groups", metavar="COL", action="extend", nargs="+", help=groups)
     option("--drop-missing", action="store_true", help="leave out rows without target or weight (default: an error)")
     held_out = "fraction of the rows to hold out for scores (default: 0.1, with --stream none)"
     option("--test-fraction", type=float, metavar="F", help=held_out)

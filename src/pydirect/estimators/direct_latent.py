@@ -378,8 +378,10 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
         if not isinstance(self._start(), IntervalLikelihood):
             raise ValueError(f"entry must be None unless likelihood is one of {', '.join(map(repr, NOISES))}")
         given = as_float_array_unbounded(as_numbers(entry, "entry"), "entry", (len(targets),))
-        least = self._targets(np.column_stack([given, np.full(len(given), np.inf)]), len(given))[0][:, 0]
-        if (wrong := targets[:, 1] <= least).any():
+        never = given == np.inf
+        limits = np.column_stack([np.where(never, -np.inf, given), np.full(len(given), np.inf)])
+        least = self._targets(limits, len(given))[0][:, 0]
+        if (wrong := never | (targets[:, 1] <= least)).any():
             row = int(np.argmax(wrong))
             raise ValueError(f"entry must be below y, got {given[row]:g} in row {row}")
         return np.column_stack([np.maximum(targets[:, 0], least), targets[:, 1:], least])
@@ -459,9 +461,9 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
         lower, upper = self.predict_quantiles(X, [tail, 1 - tail]).T
         return lower, upper
 
-    @takes_rows
-    def log_predictive_density(self, X: ArrayLike, y: ArrayLike) -> FloatArray:
-        """Log density of observed targets, or log probability where they are intervals; y as of `fit`.
+    @described_by(fit)
+    def log_predictive_density(self, X: ArrayLike, y: ArrayLike, entry: ArrayLike | None = None) -> FloatArray:
+        """Log density of observed targets, or log probability where they are intervals; y and entry as of `fit`.
 
         Returns
         -------
@@ -470,6 +472,8 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
         """
         likelihood, mean, variance = self._predictive(X)
         targets, log_unit = self._targets(y, len(mean))
+        if entry is not None:
+            targets = self._entered(targets, entry)
         return likelihood.log_predictive(targets, mean, variance) - log_unit
 
     @takes_rows
@@ -570,10 +574,14 @@ class DirectSurvivalRegressor(DirectCensoredRegressor):
         times = as_times(y, event)
         if times is not y and np.isinf(times[:, 1]).all():
             raise ValueError("event must be True in some rows, got none: all times are censored")
+        if entry is not None and (early := np.isfinite(given := as_numbers(entry, "entry")) & (given < 0)).any():
+            raise ValueError(f"entry must not be negative, got {given[early].min():g}")
         return self._fitted(X, times, sample_weight, entry=entry)
 
     @described_by(fit)
-    def log_predictive_density(self, X: ArrayLike, y: ArrayLike, event: ArrayLike | None = None) -> FloatArray:
+    def log_predictive_density(  # type: ignore[override]
+        self, X: ArrayLike, y: ArrayLike, event: ArrayLike | None = None, entry: ArrayLike | None = None
+    ) -> FloatArray:
         """Log density of times, or log probability where they are censored; given as to `fit`.
 
         Returns
@@ -581,7 +589,7 @@ class DirectSurvivalRegressor(DirectCensoredRegressor):
         ndarray of shape (n_rows,)
             In nats.
         """
-        return super().log_predictive_density(X, as_times(y, event))
+        return super().log_predictive_density(X, as_times(y, event), entry)
 
     @takes_rows
     def predict(self, X: ArrayLike) -> FloatArray:

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
-from sklearn.utils import check_consistent_length
 
 from pydirect._documentation import described_by
 from pydirect._validation import FloatArray, as_number, as_weights, column_names, require_no_missing, shown
@@ -133,10 +132,11 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
         """
         factors = {} if groups is None or isinstance(groups, str) else as_factors(groups)
         if not factors:
-            raise TypeError(f"fit needs groups, labels of shape (n_rows,) or (n_rows, n_factors), got {groups!r}")
+            got = shown(groups) if isinstance(groups, str | None) else "no column"
+            raise TypeError(f"fit needs groups, labels of shape (n_rows,) or (n_rows, n_factors), got {got}")
         with self._whole() as progress:
             plan, (x, targets) = self._plan(), self._validated(X, y, y_numeric=True)
-            check_consistent_length(x, *factors.values())
+            require_rows(factors, len(x))
             warn_of_gross(np.asarray(targets)[:, None], "fit without them")
             found = {name: np.unique(labels, return_inverse=True) for name, labels in factors.items()}
             weight = as_weights(sample_weight, len(targets))
@@ -206,8 +206,9 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
         else:
             given, names = as_factors(groups), self.model_.factors
             if {*given} != {*names}:
-                raise ValueError(f"groups must be of the factors {list(names)}, as in fit, got {list(given)}")
-            check_consistent_length(x, *given.values())
+                got = column_names(groups) or list(given)
+                raise ValueError(f"groups must be of the factors {list(names)}, as in fit, got {got}")
+            require_rows(given, len(x))
             number = self.model_.number_of([given[name] for name in names])
         with self._threads():
             mean, std = self.model_.predict(x, number)
@@ -266,6 +267,8 @@ def as_factors(groups: Any) -> dict[Any, NDArray[Any]]:
     """Return labels of groups by the names of factors, or their numbers; a single one is 0; or raise."""
     names = column_names(groups)
     if names is not None:
+        if len({*names}) < len(names):
+            raise ValueError(f"groups must have columns of different names, got {names}")
         groups = [groups[name] for name in names]
     elif not (isinstance(groups, list | tuple) and np.ndim(next(iter(groups), 0)) == 1):
         groups = np.asarray(groups).T if np.ndim(groups) == 2 else [groups]
@@ -273,15 +276,25 @@ def as_factors(groups: Any) -> dict[Any, NDArray[Any]]:
     return dict(zip(keys, map(as_labels, groups), strict=True))
 
 
+def require_rows(factors: dict[Any, NDArray[Any]], n_rows: int) -> None:
+    """Raise unless each factor has a label for every row."""
+    for labels in factors.values():
+        if len(labels) != n_rows:
+            got = f"{len(labels)}" if len(factors) == 1 else f"{len(labels)} in one of {len(factors)} columns"
+            raise ValueError(f"groups must have {n_rows} labels in each column, one for every row of X, got {got}")
+
+
 def as_labels(groups: ArrayLike) -> NDArray[Any]:
     """Return labels of groups, numbers or text; or raise."""
     require_no_missing(groups, "groups")
     labels = np.asarray(groups)
     if labels.ndim != 1:
-        raise ValueError(f"groups must be a vector with a label for every row, got shape {labels.shape}")
+        got = shown(groups) if isinstance(groups, str | None) else f"shape {labels.shape}"
+        raise ValueError(f"groups must be a vector with a label for every row, got {got}")
     if labels.dtype.kind == "O":
         if not any(all(isinstance(label, kind) for label in labels.tolist()) for kind in (str, Real)):
-            raise TypeError("groups must hold numbers, or text in every row")
+            kinds = " and ".join(sorted({type(label).__name__ for label in labels.tolist()}))
+            raise TypeError(f"groups must hold numbers, or text in every row, got {kinds}")
         labels = np.array(labels.tolist())
     if labels.dtype.kind not in "biufU":
         raise TypeError(f"groups must hold numbers or text, got {labels.dtype}")

@@ -76,9 +76,10 @@ class FittedMixed(OfLatent):
     def number_of(self, labels: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
         """Numbers of the groups of labels of each factor, (n_rows, n_factors), −1 for new ones."""
         number = []
-        for own, groups, first in zip(labels, self.groups, [0, *self._first], strict=False):
-            if (own.dtype.kind == "U") != (groups.dtype.kind == "U"):
-                raise TypeError(f"groups must be {'text' if groups.dtype.kind == 'U' else 'numbers'}, as in fit")
+        for name, own, groups, first in zip(self.factors, labels, self.groups, [0, *self._first], strict=False):
+            kinds = ["text" if kind.dtype.kind == "U" else "numbers" for kind in (groups, own)]
+            if kinds[0] != kinds[1]:
+                raise TypeError(f"groups must be {kinds[0]} in column {name!r}, as in fit, got {kinds[1]}")
             place = np.minimum(np.searchsorted(groups, own), len(groups) - 1)
             number.append(np.where(groups[place] == own, place + first, -1))
         return np.stack(number, axis=1)

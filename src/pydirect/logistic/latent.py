@@ -199,7 +199,7 @@ def rules(ratio: FloatArray) -> Iterator[tuple[NDArray[np.intp], FloatArray, Flo
 
 def log_normal_interval(a: FloatArray, b: FloatArray, width: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Log of Φ(b) − Φ(a), without cancellation, and its derivatives in a shift of both and in b; `width` is b − a."""
-    flipped = (a + b > 0) & (a > -np.inf) | (b == np.inf)  # so that b is the end that is nearer to zero
+    flipped = (a > -b) & (a > -np.inf) | (b == np.inf)  # so that b is the end that is nearer to zero
     a, b = np.where(flipped, -b, a), np.where(flipped, -a, b)
     bounded, whole = np.isfinite(a) & np.isfinite(b), ~(np.isfinite(a) | np.isfinite(b))
     with np.errstate(over="ignore", invalid="ignore", under="ignore", divide="ignore"):
@@ -234,7 +234,10 @@ def as_numbers(y: Any, name: str) -> FloatArray:
     if given.dtype == object:
         missing = [value is None or type(value).__name__ == "NAType" for value in given.ravel()]
         given = np.where(np.reshape(missing, given.shape), np.nan, given)
-    return given.astype(np.float64)
+    try:
+        return given.astype(np.float64)
+    except ValueError as error:
+        raise ValueError(f"{name} must hold numbers: {error}") from None
 
 
 def as_limits(y: Any, n_rows: int, name: str = "y") -> FloatArray:
