@@ -78,10 +78,10 @@ def as_count(value: Any, name: str, minimum: int = 1) -> int:
     return int(value)
 
 
-def as_output(value: Any, n_outputs: int) -> int:
+def as_output(value: Any, n_outputs: int, name: str = "output") -> int:
     """Return the index of one of `n_outputs` targets or classes."""
-    if as_count(value, "output", 0) >= n_outputs:
-        raise ValueError(f"output must be from 0 to {n_outputs - 1}, got {value}")
+    if as_count(value, name, 0) >= n_outputs:
+        raise ValueError(f"{name} must be from 0 to {n_outputs - 1}, got {value}")
     return int(value)
 
 

@@ -10,6 +10,7 @@ from pydirect.estimators import direct_latent, effects, left_out
 from pydirect.estimators.effects import effects_on_latents, intercepts
 from pydirect.features import LinearFeatures
 from pydirect.logistic import LabelledRows
+from pydirect.tables.columns import TableWarning
 from pydirect.tables.table import Text
 
 pd = pytest.importorskip("pandas")
@@ -81,6 +82,11 @@ def test_effects_tell_of_labels_in_known_and_new_categories(classifier, tmp_path
     classifier.save(tmp_path / "model.npz")
     again = pydirect.load(tmp_path / "model.npz")
     np.testing.assert_array_equal(again.predict_proba(frame_of(TEST)), classifier.predict_proba(frame_of(TEST)))
+
+
+def test_categories_written_otherwise_are_told_of_effects_too(classifier):
+    with pytest.warns(TableWarning, match="column 'shop' holds 'SHOP 3' where the fit had 'shop 3'"):
+        classifier.predict(frame_of(TRAIN[3:4], "SHOP {}"))
 
 
 def test_pools_have_effects_in_their_kernel_model(classifier):

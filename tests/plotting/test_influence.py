@@ -79,7 +79,7 @@ def test_effects_of_groups_stand_in_their_order_with_intervals():
     slopes = RandomEffectsDisplay.from_estimator(model, effect=1, max_groups=5)
     assert slopes.ax_.get_xlabel().startswith("slope of column 1") and len(ticks(slopes.ax_)) == 5
     assert slopes.ax_.get_title(loc="right") == f"5 of {len(order)} groups"
-    with pytest.raises(ValueError, match="output must be from 0 to 1, got 2"):
+    with pytest.raises(ValueError, match="effect must be from 0 to 1, got 2"):
         RandomEffectsDisplay.from_estimator(model, effect=2)
     with pytest.raises(ValueError, match="groups must not be empty"):
         RandomEffectsDisplay([], [], [])

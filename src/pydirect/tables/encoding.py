@@ -387,8 +387,10 @@ class ColumnEncoding:
     def slips(self, X: Any) -> list[str]:
         """Return new categories that differ from known ones in case or blanks alone, as messages name them."""
         table, found = self._table(X), list[str]()
-        for j, (column, own) in enumerate(zip(table.columns, self.categories, strict=True)):
-            known = {_plain(value): value for value in own or () if value is not None and j not in self.pooled}
+        whole = {effect.column: effect.categories for effect in self.effects}
+        for j, column in enumerate(table.columns):
+            own = whole.get(j, () if j in self.pooled else self.categories[j])
+            known = {_plain(value): value for value in own or () if value is not None}
             for value in as_text(column).values if known else ():
                 if value not in (own or ()) and _plain(value) in known:
                     found.append(f"{label(table.names, j)} holds {value!r} where the fit had {known[_plain(value)]!r}")
