@@ -169,7 +169,9 @@ class RandomEffectsDisplay(Display):
         if (n := len(estimator.model_.factors)) > 1:
             found = [*found.values()][as_output(factor, n, "factor")]
         slopes = [own if isinstance(own, str) else f"column {own}" for own in np.ravel(estimator.slopes).tolist()]
-        name = ["intercept", *(f"slope of {own}" for own in slopes)][as_output(effect, found["mean"].shape[1], "effect")]
+        name = ["intercept", *(f"slope of {own}" for own in slopes)][
+            as_output(effect, found["mean"].shape[1], "effect")
+        ]
         mean, std = (found[part][:, effect] for part in ("mean", "std"))
         return cls(found["group"], mean, std, level=level, name=name).plot(**kwargs)
 
