@@ -1,5 +1,8 @@
 """Effects of categories on targets, labels and counts, learned beside a function of the other columns."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
@@ -7,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 import pydirect
 from pydirect import Columns, DirectClassifier, DirectCountRegressor, Nystroem, PooledClassifier
 from pydirect.estimators import direct_latent, effects, left_out
-from pydirect.estimators.effects import effects_on_latents, intercepts
+from pydirect.estimators.effects import effects_on_latents, forget_own, intercepts
 from pydirect.features import LinearFeatures
 from pydirect.logistic import LabelledRows
 from pydirect.tables.columns import TableWarning
@@ -68,6 +71,38 @@ def test_effects_on_logits_solve_the_mixed_model():
     assert found.moments[-1, 0] == 0 and 1.0 < found.moments[-1, 1] < 4.5
     assert others.shape == (len(group), 2) and (others[:, 1] > variance[group]).all()
     assert often == set(np.array(text.values)[np.bincount(group) >= 50])
+
+
+def test_effects_at_rows_of_small_groups_are_of_the_other_labels_alone():
+    rng, n, ratio, noise, unit = np.random.default_rng(4), 12, 0.4, 5.0, 4.0
+    group, same, weight = np.r_[np.repeat(range(4), 3)[:-1], 4], np.r_[:n], rng.uniform(1, 2, n)
+    same[1] = 0  # a repeated row, which is left out with the first
+    fits = [SimpleNamespace(noise=noise, effects=SimpleNamespace(ratio=np.array([ratio])))]
+    labels, f = rng.choice([-1.0, 1.0], (n, 1)), rng.standard_normal((n, 1))
+    raw = LabelledRows(LinearFeatures(1), np.zeros((n, 1)), labels, weight, f)
+    found = np.column_stack([rng.standard_normal(n), np.ones(n)])
+    forget_own(raw, fits, unit, group, same, found)
+    for i in range(n):
+        flipped, again = labels.copy(), np.column_stack([rng.standard_normal(n), np.ones(n)])
+        flipped[same == same[i]] *= -1
+        forget_own(replace(raw, t=flipped), fits, unit, group, same, again)
+        np.testing.assert_allclose(again[i], found[i], rtol=5e-3, atol=5e-3)
+        rows = (group == group[i]) & (same != same[i])
+        terms = raw.model.terms(labels[rows], f[rows] + found[i, 0], np.full(rows.sum(), found[i, 1]))
+        assert unit * weight[rows] @ terms.residual[:, 0] == pytest.approx(ratio * found[i, 0], abs=0.01)
+        assert noise / (unit * weight[rows] @ terms.precision + ratio) == pytest.approx(found[i, 1], rel=0.01)
+
+
+def test_left_out_labels_are_as_likely_as_new_ones():
+    """Groups of two rows: what is left out of effects, and their variances, are those of new rows."""
+    rng, n, n_shops = np.random.default_rng(0), 2500, 250
+    shop, odds = rng.integers(0, n_shops, n), 3.0 * rng.standard_normal(n_shops)
+    frame = pd.DataFrame({"a": rng.standard_normal(n), "shop": [f"shop {k}" for k in shop]})
+    labels = (rng.logistic(size=n) < odds[shop] + frame["a"]).to_numpy().astype(int)
+    model = DirectClassifier(**SMALL).fit(frame[:500], labels[:500])
+    assert model.columns_.effects
+    loss = -np.log(model.predict_proba(frame[500:])[np.arange(n - 500), labels[500:]]).mean()
+    assert -np.log(model.left_out_probability_).mean() == pytest.approx(loss, abs=0.06)
 
 
 def test_effects_tell_of_labels_in_known_and_new_categories(classifier, tmp_path):

@@ -121,8 +121,8 @@ class Labels:
     def rows_of(self, features: RowFeatures, inputs: FloatArray, rows: TrainingRows) -> LabelledRows:
         """Return rows with labels of functions of their inputs."""
         assert rows.weight is not None
-        offset = self.intercept + rows.offset
-        return LabelledRows(features, inputs, rows.y, rows.weight, offset, n_threads=resolve_n_threads())
+        given, threads = (features, inputs, rows.y, rows.weight, self.intercept + rows.offset), resolve_n_threads()
+        return LabelledRows(*given, n_threads=threads, offset_variance=rows.offset_variance)
 
 
 def check_class_weight(class_weight: Any) -> None:
@@ -221,9 +221,9 @@ def read_labels(
     x, merged, counts = distinct_rows(x, index[:, None].astype(np.float64), weight)
     mass = np.bincount(merged[:, 0].astype(np.intp), counts)
     labels = Labels.of(classes, mass, plan.is_softmax, log_factors)
-    x, offset = columns.apart(x)
+    x, offset, variance = columns.apart(x)
     offset = offset[:, labels.order] if columns.effects else offset
-    return labels, TrainingRows(x, labels.signs(merged[:, 0]), counts, offset=offset)
+    return labels, TrainingRows(x, labels.signs(merged[:, 0]), counts, None, None, offset, variance)
 
 
 class Targets(Protocol):

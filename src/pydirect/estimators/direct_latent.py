@@ -101,7 +101,8 @@ class LatentTargets:
         y, offset = self.parts(rows.y)
         model, threads = self.likelihood_of(y, offset, rows.weight), resolve_n_threads()
         offset = offset[:, None] + rows.offset
-        return LabelledRows(features, inputs, y, rows.weight, offset, model, threads, self.learns_offset)
+        more = self.learns_offset, rows.offset_variance
+        return LabelledRows(features, inputs, y, rows.weight, offset, model, threads, *more)
 
     def search(self, rows: KernelRows, rng: np.random.Generator, max_rows: int) -> Any:
         """Search the kernel."""
@@ -141,8 +142,8 @@ def fit_latent(
     def fit(columns: ColumnEncoding, x: FloatArray) -> FittedLatent:
         # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
         index, total = distinct_index(x, y, weight)
-        others, offset = columns.apart(x[index])
-        rows, rng = TrainingRows(others, y[index], total, offset=offset), generator_of(plan.random_state)
+        others, *offset = columns.apart(x[index])
+        rows, rng = TrainingRows(others, y[index], total, None, None, *offset), generator_of(plan.random_state)
         basis, maker = map_of(plan.features, rows, columns, rng), ProblemMaker(rows, targets, progress)
         problem, basis = add_landmarks(maker, basis, plan.features, rng, plan.max_iter)
         with progress.stage("inference"):

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from pydirect._validation import FloatArray
 from pydirect.features.fitting import FeaturePlan
@@ -30,10 +31,13 @@ from pydirect.tables.table import Table, Text, as_text, equal_rows
 LARGEST_RATIO, FREQUENT, FREQUENT_OF_LABELS = 100.0, 10, 50
 # Most features and rows of the search of f beside which effects on latents are learned, and most functions with them.
 SMALL, MOST_FUNCTIONS = 150, 8
+# Most rows of groups of which each is left out by steps of its own, of which the change is at most so large.
+FEW_TOGETHER, LARGEST_STEP = 10, 2.0
 # Most steps to the effects on latents, the change that is none, and the least precision of a row relative to others.
 MOST_STEPS, SAME, LEAST_PRECISION = 8, 0.1, 1e-6
 
 M = TypeVar("M")
+Numbers = NDArray[np.intp]  # of rows, their groups or those that agree
 # Effects, their means at rows by the other ones with a variance, (n_rows, n_functions + 1), and frequent categories
 Learned = tuple[CategoryEffects, FloatArray, set[str | None]]
 
@@ -61,7 +65,7 @@ def with_effects(
     return columns, x, absent
 
 
-def same_rows(x: FloatArray, texts: Sequence[Text], y: FloatArray) -> NDArray[np.intp]:
+def same_rows(x: FloatArray, texts: Sequence[Text], y: FloatArray) -> Numbers:
     """Number rows so that those that agree in everything have the same number."""
     return equal_rows(np.column_stack([x, *(text.codes for text in texts)]), y)[1]
 
@@ -77,12 +81,7 @@ def learned(
 
 
 def intercepts(
-    residual: FloatArray,
-    weight: FloatArray,
-    group: NDArray[np.intp],
-    same: NDArray[np.intp],
-    noise: float,
-    ratio: float,
+    residual: FloatArray, weight: FloatArray, group: Numbers, same: Numbers, noise: float, ratio: float
 ) -> tuple[FloatArray, FloatArray]:
     """Mean and variance of intercepts given y less f: of groups and a new one, (n_groups + 1, 2), and at rows.
 
@@ -106,7 +105,7 @@ class _Fit:
     effects: RandomEffects
 
     @classmethod
-    def of(cls, raw: LabelledRows, response: FloatArray, weight: FloatArray, group: NDArray[np.intp]) -> _Fit:
+    def of(cls, raw: LabelledRows, response: FloatArray, weight: FloatArray, group: Numbers) -> _Fit:
         ones, n_groups = np.ones((len(group), 1)), group.max() + 1
         sums = GroupSums.collect(raw.features, raw.x, response, ones, group, n_groups, weight)
         return cls(*fit_random_effects(sums, InitialHyperparameters(1.0))[:3])
@@ -116,7 +115,7 @@ class _Fit:
         assert self.posterior.noise is not None
         return float(self.posterior.noise.levels[0])
 
-    def moments(self, raw: LabelledRows, group: NDArray[np.intp]) -> FloatArray:
+    def moments(self, raw: LabelledRows, group: Numbers) -> FloatArray:
         """Mean and variance at rows of groups, (2, n_rows); −1 is a new group."""
 
         def of_block(phi: FloatArray, rows: slice) -> Any:
@@ -174,42 +173,69 @@ def flag_interrupted(posteriors: Sequence[Any]) -> None:
         posterior.outcome.interrupted, posterior.outcome.converged = True, False
 
 
-def effects_on_latents(raw: LabelledRows, texts: dict[int, Text], same: NDArray[np.intp]) -> list[Learned]:
+def effects_on_latents(raw: LabelledRows, texts: dict[int, Text], same: Numbers) -> list[Learned]:
     """Learn effects on latents of rows that have features of the other columns, one column after the other."""
     found, offset = list[Learned](), raw.offsets
     for j, text in texts.items():
         group = np.unique(text.codes, return_inverse=True)[1]
         rows = replace(raw, offset=offset)
-        fits, responses, weight = _steps(rows, group)
+        fits, responses, weight, precision = _steps(rows, group)
         if not fits or min(fit.effects.ratio[0] for fit in fits) > LARGEST_RATIO:
             continue
-        new = np.full(len(group), -1)
+        f = np.stack([fit.moments(rows, np.full(len(group), -1))[0] for fit in fits], axis=1)
         each = [
-            intercepts(y - fit.moments(rows, new)[0], weight, group, same, fit.noise, float(fit.effects.ratio[0]))
-            for fit, y in zip(fits, responses.T, strict=True)
+            intercepts(y, weight, group, same, fit.noise, float(fit.effects.ratio[0]))
+            for fit, y in zip(fits, (responses - f).T, strict=True)
         ]
         whole, others = (
             np.column_stack([*(own[:, 0] for own in part), np.mean([own[:, 1] for own in part], axis=0)])
             for part in zip(*each, strict=True)
         )
+        forget_own(replace(rows, offset=rows.offsets + f), fits, weight.sum() / precision, group, same, others)
         found.append(learned(j, text, raw.weight, whole, others, FREQUENT_OF_LABELS))
         offset = offset + others[:, :-1]
     return found
 
 
-def _steps(raw: LabelledRows, group: NDArray[np.intp]) -> tuple[list[_Fit], FloatArray, FloatArray]:
-    """Fits at the last of Newton's steps, its responses (n_rows, n_functions), and weights; none if they run away."""
+def forget_own(
+    raw: LabelledRows, fits: list[_Fit], unit: float, group: Numbers, same: Numbers, others: FloatArray
+) -> None:
+    """Go on to effects at rows of small groups, (n_rows, n_functions + 1), by steps that a row itself has no part in.
+
+    The other rows' responses depend on it where they are those of steps with all rows. `unit`: of precisions.
+    """
+    n, few = len(group), np.flatnonzero(np.bincount(group)[group] <= FEW_TOGETHER)
+    members = csr_array((np.ones(len(few)), (few, group[few])), (n, group.max() + 1))
+    row, other = (members @ members.T).nonzero()
+    row, other = row[same[row] != same[other]], other[same[row] != same[other]]
+    noise, ratio = (np.array(each) for each in zip(*((fit.noise, fit.effects.ratio[0]) for fit in fits), strict=True))
+    weight, t, offset = unit * raw.weight[other, None], raw.t[other], raw.offsets[other]
+    for _ in range(MOST_STEPS if len(row) else 0):
+        terms = raw.model.terms(t, offset + others[row, :-1], others[row, -1])
+        precision = np.maximum(terms.precision, LEAST_PRECISION * terms.precision.max())
+        total = np.bincount(row, weight[:, 0] * precision, n)[few, None] + ratio
+        slope = np.stack([np.bincount(row, own, n) for own in (weight * terms.residual).T], axis=1)[few]
+        others[few, :-1] += np.clip((slope - ratio * others[few, :-1]) / total, -LARGEST_STEP, LARGEST_STEP)
+        others[few, -1] = (noise / total).mean(axis=1)
+
+
+def _steps(raw: LabelledRows, group: Numbers) -> tuple[list[_Fit], FloatArray, FloatArray, float]:
+    """Fits at the last of Newton's steps, its responses (n_rows, n_functions), weights and Σ of precisions.
+
+    There are none if they run away.
+    """
     mean, variance = raw.model.first_guess(raw.t, raw.offsets), np.zeros(raw.n_samples)
     for _ in range(MOST_STEPS):
         terms = raw.model.terms(raw.t, raw.offsets + mean, variance)
         precision = np.maximum(terms.precision, LEAST_PRECISION * terms.precision.max())
         weight, responses = raw.weight * precision, mean + terms.residual / precision[:, None]
         if not np.isfinite(responses).all():
-            return [], responses, weight
-        weight *= raw.weight.sum() / weight.sum()
+            return [], responses, weight, 1.0
+        total = float(weight.sum())
+        weight *= raw.weight.sum() / total
         fits, before = [_Fit.of(raw, y, weight, group) for y in responses.T], mean
         moments = np.stack([fit.moments(raw, group) for fit in fits], axis=2)
         mean, variance = moments[0], moments[1].mean(axis=1)
         if np.sqrt(np.mean((mean - before) ** 2)) < SAME:
             break
-    return fits, responses, weight
+    return fits, responses, weight, total

@@ -476,7 +476,7 @@ def fit_units(
     else:
         transform = known if known is not None and known.allows(given.y) else None
     units, z = Units.fit(given.y, given.weight, given.one_dimensional, transform, plan.reach)
-    x, effects = given.columns.apart(given.x)
+    x, effects, _ = given.columns.apart(given.x)
     return with_choice(units, choice), TrainingRows(x, z - effects, given.weight)
 
 

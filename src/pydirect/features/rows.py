@@ -120,7 +120,7 @@ class TrainingRows:
 
     `precision` (n_rows,): of targets about f, relative to those that scatter by the noise alone; one by default.
     `untold` (n_outputs,): share of f's variance over what is missing that an indicator leaves open; all by default.
-    `offset` (n_rows, n_functions): what is known to add to latent functions of x; nothing by default.
+    `offset` (n_rows, n_functions), `offset_variance` (n_rows,): of what adds to latent functions of x; zero by default.
     """
 
     x: FloatArray
@@ -129,6 +129,7 @@ class TrainingRows:
     precision: FloatArray | None = None
     untold: FloatArray | None = None
     offset: FloatArray | float = 0.0
+    offset_variance: FloatArray | float = 0.0
 
     @property
     def information(self) -> FloatArray | None:

@@ -105,6 +105,7 @@ class LabelledRows:
     model: LatentLikelihood = SOFTMAX  # likelihood of the targets
     n_threads: int = 1  # number of threads; results have the same bits for any
     learns_offset: bool = False  # whether one offset of all rows moves with the likelihood's parameters
+    offset_variance: FloatArray | float = 0.0  # (n_samples,): of what offsets are the means of, where rows are left out
 
     @classmethod
     def from_arrays(
@@ -312,6 +313,7 @@ class LabelledRows:
             if unit.is_held:  # of more rows than fit into memory, none moves the means by much
                 factor = np.array([unit.follows(terms, share, without(spread, factors, self.weight))])
                 moved = without(unit.sharpened_variances(share, factor), factor, one)
+        found = found + np.reshape(self.offset_variance, (-1, 1))
         return RowsLeftOut(self, mean - moved * one[:, None] * terms.residual, found)
 
     def in_unit_directions(self, state: State) -> tuple[Self, FloatArray]:

@@ -360,16 +360,16 @@ class ColumnEncoding:
         n, width = len(self.effects), len(self.effects[0].names) if self.effects else 3
         return x[:, self.n_encoded - n * width : self.n_encoded].reshape(len(x), n, width)
 
-    def apart(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return encoded rows whose effects are zero, for functions of the other columns, and these effects' means.
+    def apart(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return encoded rows whose effects are zero, for functions of the other columns, and these effects' moments.
 
-        The latter are (n_rows, n_functions), or (1,) where there are none.
+        The latter are means, (n_rows, n_functions), and variances, (n_rows,), or (1,) where there are none.
         """
         if not self.effects:
-            return x, np.zeros(1)
-        others = x.copy()
+            return x, np.zeros(1), np.zeros(1)
+        others, moments = x.copy(), self.effects_of(x)[:, :, :-1].sum(axis=1)
         self.effects_of(others)[:] = 0.0
-        return others, self.effects_of(x)[:, :, :-2].sum(axis=1)
+        return others, moments[:, :-1], moments[:, -1]
 
     def missing(self, X: Any) -> NDArray[np.bool_]:
         """Return where a number or category is missing, (n_rows, n_columns)."""
