@@ -591,5 +591,6 @@ def _survival(
 ) -> tuple[FloatArray, NDArray[np.bool_], FloatArray]:
     times, values, seen = finite_array("time", time), finite_array("predicted", predicted), np.asarray(event)
     if times.ndim != 1 or seen.shape != times.shape or values.shape != times.shape or not np.isin(seen, (0, 1)).all():
-        raise ValueError("time, event and predicted must be vectors of one length, event of True and False")
+        got = f"shapes {times.shape}, {seen.shape} and {values.shape}, event of {seen.dtype}"
+        raise ValueError(f"time, event and predicted must be vectors of one length, event of True and False, got {got}")
     return times, seen.astype(bool), values

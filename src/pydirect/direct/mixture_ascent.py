@@ -108,7 +108,8 @@ def start_state(start: MeanFieldPosterior | MixturePosterior, climb: Climb, n_co
     model = climb.model
     shape = (model.statistics.n_weights, model.levels.shape[1])
     if start.q.shape != shape or start.noise.q.shape != model.noise.levels.shape:
-        raise ValueError(f"start must have probabilities of shape {shape} and {model.noise.n_levels} noise levels")
+        got = f"got {start.q.shape} and {start.noise.q.shape[-1]}"
+        raise ValueError(f"start must have probabilities of shape {shape}, {model.noise.n_levels} noise levels, {got}")
     alpha, q = np.ones(1), start.q[None]
     if isinstance(start, MixturePosterior):
         alpha, q = start.alpha, start.component_q

@@ -110,7 +110,7 @@ class QuadraticOptions:
         if anew and not has_density:
             raise ValueError(f"prior must have a density {wanted}; use n_regrids=0 for one with atoms")
         if anew and self.n_levels < FEWEST_LEVELS:
-            raise ValueError(f"n_levels must be at least {FEWEST_LEVELS} {wanted}, got {self.n_levels}: n_regrids=0")
+            raise ValueError(f"n_levels must be at least {FEWEST_LEVELS} {wanted}, got {self.n_levels}; or n_regrids=0")
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,9 @@ class FixedResults(Results):
         else:
             counts = np.array(_spread(counts_per_unit, "output_counts_per_unit", len(largest)))
             if not ((counts > 0) & (counts <= largest)).all():
-                raise ValueError(f"output_counts_per_unit must be positive and at most {largest.tolist()}")
+                raise ValueError(
+                    f"output_counts_per_unit must be positive, at most {largest.tolist()}, got {counts.tolist()}"
+                )
         reach, width, z = program.prove().sum, _largest_root(program), Fraction(half_width(level))
         rows = []
         for numbers in zip(counts, program.scale, program.offset, program.std_scale, strict=True):
