@@ -199,3 +199,10 @@ def test_effects_tell_of_counts():
     assert model.columns_.effects and not plain.columns_.effects
     scores = [own.log_predictive_probability(frame_of(TEST), counts[TEST], exposure=2.0).mean() for own in fits]
     assert scores[0] > scores[1]
+
+
+def test_the_first_fit_stays_where_effects_have_no_bounds():
+    def fails():
+        raise np.linalg.LinAlgError
+
+    assert likeliest("first", [], fails, len) == "first" and likeliest("first", [], lambda: "b", len) == "b"

@@ -405,9 +405,7 @@ class Estimator(BaseEstimator):
     elbo_trace_ = of_model(lambda own: _of_outputs(_traces(own.posteriors, own.elbo_units), own.one_dimensional))
     mean_missing_variance_ = of_model("latent.residual_variance")
 
-    @property
-    def sparsity_(self) -> float:
-        return float(np.mean([getattr(p, "sparsity", 0.0) for p in self.posteriors_]))
+    sparsity_ = property(lambda self: float(np.mean([getattr(p, "sparsity", 0.0) for p in self.posteriors_])))
 
     @property
     def _models(self) -> tuple[Any, ...]:
@@ -426,17 +424,9 @@ class Estimator(BaseEstimator):
     def elbo_(self) -> float:
         return float(sum(p.elbo for p in self.posteriors_) - sum(own.elbo_units.sum() for own in self._models))
 
-    @property
-    def n_iter_(self) -> int:
-        return max(p.n_iter for p in self.posteriors_)
-
-    @property
-    def converged_(self) -> bool:
-        return all(p.converged for p in self.posteriors_)
-
-    @property
-    def interrupted_(self) -> bool:
-        return any(p.interrupted for p in self.posteriors_)
+    n_iter_ = property(lambda self: max(p.n_iter for p in self.posteriors_))
+    converged_ = property(lambda self: all(p.converged for p in self.posteriors_))
+    interrupted_ = property(lambda self: any(p.interrupted for p in self.posteriors_))
 
     def summary(self) -> Summary:
         """Describe the fitted model in words: what it is of, how inference ended, what it found.

@@ -121,11 +121,6 @@ class LabelsLeftOut:
         weights = np.concatenate([weight[weight > 0] for _, weight in self.views])
         return is_sure(np.concatenate(gains), weights, STANDARD_ERRORS)
 
-    def log_loss(self, index: NDArray[np.intp]) -> float:
-        """Mean −log probability of scored labels, `index` by number."""
-        log_p = self.classes()[np.arange(len(index)), index][self.scored]
-        return -float(np.average(log_p, weights=self.weight[self.scored]))
-
     def classes(self) -> FloatArray:
         """Log probabilities of all classes, (n_rows, n_classes); NaN of rows that are not scored."""
         n, n_functions = self.views[0][0].raw.t.shape
@@ -158,24 +153,22 @@ def is_sure(gain: FloatArray, weight: FloatArray, n_errors: float) -> bool:
 
 @dataclass(frozen=True)
 class LabelsFit:
-    """A fit of all rows: what was read of them, the model, and labels left out, where they were scored."""
+    """A fit of all rows: encoding, what was read of them, the model, and labels left out, where they were scored."""
 
+    columns: ColumnEncoding
     labels: Labels
     rows: TrainingRows
     rng: np.random.Generator  # for what is fitted beside it
     model: FittedClassifier
     left: LabelsLeftOut | None
 
-    @property
-    def columns(self) -> ColumnEncoding:
-        """The encoding of tables that was chosen."""
-        assert self.model.basis.columns is not None
-        return self.model.basis.columns
-
     @cached_property
     def log_loss(self) -> float:
         """Mean −log probability of labels that are left out."""
-        return np.inf if self.left is None else self.left.log_loss(class_numbers(self.rows.y))
+        assert self.left is not None
+        scored, index = self.left.scored, class_numbers(self.rows.y)
+        log_p = self.left.classes()[np.arange(len(index)), index]
+        return -float(np.average(log_p[scored], weights=self.left.weight[scored]))
 
 
 def fit_given(
@@ -190,7 +183,7 @@ def fit_given(
         rng, (labels, rows) = plan.generator(), read_labels(plan, columns, x, given.y, given.weight)
         taken = plan if moves_odds else replace(plan, class_weight=None)
         own = labels if moves_odds else replace(labels, log_factors=np.empty(0))
-        return LabelsFit(labels, rows, rng, *fit_labels(taken, own, rows, columns, rng, progress))
+        return LabelsFit(columns, labels, rows, rng, *fit_labels(taken, own, rows, columns, rng, progress))
 
     def rows_of(x: FloatArray) -> LabelledRows:
         rows = TrainingRows(x, labels.signs(np.asarray(order)[index] if len(order) > 1 else index), given.weight)
