@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 import pydirect
 from pydirect import Columns, DirectClassifier, DirectCountRegressor, Nystroem, PooledClassifier
 from pydirect.estimators import direct_latent, effects, left_out
-from pydirect.estimators.effects import effects_on_latents, forget_own, intercepts
+from pydirect.estimators.effects import effects_on_latents, forget_own, intercepts, likeliest
 from pydirect.features import LinearFeatures
 from pydirect.logistic import LabelledRows
 from pydirect.tables.columns import TableWarning
