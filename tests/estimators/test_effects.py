@@ -206,3 +206,9 @@ def test_the_first_fit_stays_where_effects_have_no_bounds():
         raise np.linalg.LinAlgError
 
     assert likeliest("first", [], fails, len) == "first" and likeliest("first", [], lambda: "b", len) == "b"
+
+
+def test_no_effects_are_tried_where_labels_do_not_differ_between_categories():
+    model = DirectClassifier(**SMALL)
+    labels = np.random.default_rng(8).permutation(LABELS[TRAIN])
+    assert not model.fit(frame_of(TRAIN), labels).columns_.effects

@@ -33,6 +33,8 @@ LARGEST_RATIO, FREQUENT, FREQUENT_OF_LABELS = 100.0, 10, 50
 SMALL, MOST_FUNCTIONS = 150, 8
 # Most rows of groups of which each is left out by steps of its own, of which the change is at most so large.
 FEW_TOGETHER, LARGEST_STEP = 10, 2.0
+# Nats of log evidence for each function by which there must be effects on latents: by chance there rarely are.
+LEAST_GAIN = 6.0
 # Most steps to the effects on latents, the change that is none, and the least precision of a row relative to others.
 MOST_STEPS, SAME, LEAST_PRECISION = 8, 0.1, 1e-6
 
@@ -103,12 +105,20 @@ class _Fit:
     posterior: GaussianPosterior
     scale: float
     effects: RandomEffects
+    evidence: float
+    sums: GroupSums
 
     @classmethod
     def of(cls, raw: LabelledRows, response: FloatArray, weight: FloatArray, group: Numbers) -> _Fit:
         ones, n_groups = np.ones((len(group), 1)), group.max() + 1
         sums = GroupSums.collect(raw.features, raw.x, response, ones, group, n_groups, weight)
-        return cls(*fit_random_effects(sums, InitialHyperparameters(1.0))[:3])
+        return cls(*fit_random_effects(sums, InitialHyperparameters(1.0)), sums)
+
+    @property
+    def gain(self) -> float:
+        """Nats of log evidence by which there are effects."""
+        none = {name: np.zeros_like(getattr(self.sums, name)) for name in ("phi", "z", "y")}
+        return self.evidence - fit_random_effects(replace(self.sums, **none), InitialHyperparameters(1.0))[3]
 
     @property
     def noise(self) -> float:
@@ -182,7 +192,7 @@ def effects_on_latents(raw: LabelledRows, texts: dict[int, Text], same: Numbers)
         group = np.unique(text.codes, return_inverse=True)[1]
         rows = replace(raw, offset=offset)
         fits, responses, weight, precision = _steps(rows, group)
-        if not fits or min(fit.effects.ratio[0] for fit in fits) > LARGEST_RATIO:
+        if not fits or sum(fit.gain for fit in fits) < LEAST_GAIN * len(fits):
             continue
         f = np.stack([fit.moments(rows, np.full(len(group), -1))[0] for fit in fits], axis=1)
         each = [
