@@ -198,7 +198,6 @@ class Models:
             "quantised regressor",
             "quantised classifier",
             "quantised sequential regressor",
-            "quantised quadratic network",
         ],
         [1, 10_000],
     )
