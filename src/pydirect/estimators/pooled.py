@@ -292,7 +292,8 @@ class PooledRegressor(Pool, Regressor):
     Attributes
     ----------
     model_ : FittedMeanPool
-        The fitted pool as frozen data; ``model_.kernel`` is what `DirectRegressor` finds with the same parameters.
+        The fitted pool as frozen data; ``model_.kernel`` is what `DirectRegressor` finds with the same parameters, but
+        without effects of categories.
     weights_ : dict of str to ndarray of shape (n_outputs,)
         Weight of each part in the mean of every output.
     left_out_rmse_ : dict of str to ndarray of shape (n_outputs,)
