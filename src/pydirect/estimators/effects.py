@@ -174,7 +174,7 @@ def likeliest(first: M, posteriors: Sequence[Any], second: Callable[[], M | None
     except KeyboardInterrupt:
         flag_interrupted(posteriors)
         return first
-    except np.linalg.LinAlgError:  # effects without bounds, beside which rows tell nothing
+    except (np.linalg.LinAlgError, FloatingPointError):  # effects without bounds, beside which rows tell nothing
         return first
     return first if other is None else min(first, other, key=loss)
 
