@@ -11,13 +11,12 @@ a power of (q − q̄)/(k − q̄), which is 1 where landmarks tell nothing. Mea
 
 from __future__ import annotations
 
+import argparse
 import os
+import warnings
 
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"
-
-import argparse  # noqa: E402
-import warnings  # noqa: E402
 
 import numpy as np  # noqa: E402
 from scipy.spatial.distance import cdist  # noqa: E402
