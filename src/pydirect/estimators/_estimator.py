@@ -22,7 +22,7 @@ from pydirect import __version__
 from pydirect._documentation import takes_rows
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, threads
-from pydirect._validation import FloatArray, as_count, as_generator, as_sample_weight, require_no_missing
+from pydirect._validation import FloatArray, as_count, as_generator, as_sample_weight, require_no_missing, shown
 from pydirect._warnings import warn
 from pydirect.direct.sequential import is_coarse, warn_of_coarse_levels
 from pydirect.direct.sequential_posterior import SequentialPosterior
@@ -123,7 +123,8 @@ def refuse_ignored(parameters: dict[str, Any]) -> None:
         given["features"] = "auto" if content(features) == content(plain) else features
     ignored = [name for name, does in WHAT_QUANTIZED_FITS_DO.items() if name in given and given[name] not in does]
     if ignored:
-        raise ValueError(f"{', '.join(ignored)} must be left at the default for fit_quantized, or quantize a fit")
+        names, got = (", ".join(own) for own in (ignored, [shown(parameters[name]) for name in ignored]))
+        raise ValueError(f"{names} must be left at the default for fit_quantized, got {got}: or quantize a fit")
 
 
 def settings_of(model: Estimator, plan: Any, classifier: ClassifierFits | None = None) -> SearchSettings:

@@ -105,9 +105,8 @@ class CorrelatedRegressor(Regressor):
             Gaps.fit(targets, None).fill(targets, missing)
             read = self._read_targets(X, targets, sample_weight)
             if missing.any() and plan.features.n_functions * targets.shape[1] > MOST_WEIGHTS:
-                most = MOST_WEIGHTS // targets.shape[1]
-                most = MOST_WEIGHTS // targets.shape[1]
-                raise ValueError(f"n_basis_functions must be at most {most} where outputs are missing")
+                most, got = MOST_WEIGHTS // targets.shape[1], plan.features.n_functions
+                raise ValueError(f"n_basis_functions must be at most {most} where outputs are missing, got {got}")
             given = replace(self._encoded(read), one_dimensional=False)
             with progress.stage("features"):
                 units, rows = fit_units(plan, given)
