@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 import pydirect
 from pydirect import Columns, DirectClassifier, DirectCountRegressor, Nystroem, PooledClassifier
 from pydirect.estimators import direct_latent, effects, left_out
-from pydirect.estimators.effects import effects_on_latents, forget_own, intercepts, likeliest
+from pydirect.estimators.effects import better_fit, effects_on_latents, forget_own, intercepts
 from pydirect.features import LinearFeatures
 from pydirect.logistic import LabelledRows
 from pydirect.tables.columns import TableWarning
@@ -205,7 +205,7 @@ def test_the_first_fit_stays_where_effects_have_no_bounds():
     def fails():
         raise np.linalg.LinAlgError
 
-    assert likeliest("first", [], fails, len) == "first" and likeliest("first", [], lambda: "b", len) == "b"
+    assert better_fit("first", [], fails, len) == "first" and better_fit("first", [], lambda: "b", len) == "b"
 
 
 def test_no_effects_are_tried_where_labels_do_not_differ_between_categories():

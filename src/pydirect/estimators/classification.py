@@ -223,7 +223,8 @@ def read_labels(
     labels = Labels.of(classes, mass, plan.is_softmax, log_factors)
     x, offset, variance = columns.apart(x)
     offset = offset[:, labels.order] if columns.effects else offset
-    return labels, TrainingRows(x, labels.signs(merged[:, 0]), counts, None, None, offset, variance)
+    signs = labels.signs(merged[:, 0])
+    return labels, TrainingRows(x, signs, counts, offset=offset, offset_variance=variance)
 
 
 class Targets(Protocol):

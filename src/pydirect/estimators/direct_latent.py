@@ -32,7 +32,7 @@ from pydirect.estimators._classifier import Classifier, OfLabels, require_classe
 from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.estimators.choices import generator_of
 from pydirect.estimators.classification import ProblemMaker, add_landmarks, fitted_weights
-from pydirect.estimators.effects import encoded_by_latents, likeliest, small
+from pydirect.estimators.effects import better_fit, encoded_by_latents, small
 from pydirect.estimators.summary import lines_of_model
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import FeaturePlan, fit_basis
@@ -142,8 +142,9 @@ def fit_latent(
     def fit(columns: ColumnEncoding, x: FloatArray) -> FittedLatent:
         # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
         index, total = distinct_index(x, y, weight)
-        others, *offset = columns.apart(x[index])
-        rows, rng = TrainingRows(others, y[index], total, None, None, *offset), generator_of(plan.random_state)
+        others, offset, variance = columns.apart(x[index])
+        rows = TrainingRows(others, y[index], total, offset=offset, offset_variance=variance)
+        rng = generator_of(plan.random_state)
         basis, maker = map_of(plan.features, rows, columns, rng), ProblemMaker(rows, targets, progress)
         problem, basis = add_landmarks(maker, basis, plan.features, rng, plan.max_iter)
         with progress.stage("inference"):
@@ -161,7 +162,7 @@ def fit_latent(
         return fit(*with_effects) if with_effects else None
 
     first = fit(columns, x)
-    self.model_ = likeliest(first, first.posteriors, second, lambda model: model.left_out_log_loss)
+    self.model_ = better_fit(first, first.posteriors, second, lambda model: model.left_out_log_loss)
     self.columns_ = self.model_.basis.columns
     self.fit_seconds_ = progress.finish()
     self._warn_if_unfinished()

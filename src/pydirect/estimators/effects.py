@@ -20,7 +20,14 @@ from pydirect._validation import FloatArray
 from pydirect.features.fitting import FeaturePlan
 from pydirect.linear.fit import InitialHyperparameters
 from pydirect.linear.posterior import GaussianPosterior
-from pydirect.linear.random_effects import GroupSums, RandomEffects, fit_random_effects, with_ones
+from pydirect.linear.random_effects import (
+    MOST_LOG_RATIO,
+    GroupSums,
+    RandomEffects,
+    fit_given_ratios,
+    fit_random_effects,
+    with_ones,
+)
 from pydirect.logistic.rows import LabelledRows
 from pydirect.tables.columns import FEW_CATEGORIES
 from pydirect.tables.encoding import CategoryEffects, ColumnEncoding, Gaps
@@ -117,8 +124,8 @@ class _Fit:
     @property
     def gain(self) -> float:
         """Nats of log evidence by which there are effects."""
-        none = {name: np.zeros_like(getattr(self.sums, name)) for name in ("phi", "z", "y")}
-        return self.evidence - fit_random_effects(replace(self.sums, **none), InitialHyperparameters(1.0))[3]
+        none = fit_given_ratios(self.sums, InitialHyperparameters(1.0), np.array([MOST_LOG_RATIO]))
+        return self.evidence - none[3]
 
     @property
     def noise(self) -> float:
@@ -165,7 +172,7 @@ def encoded_by_latents(
     return with_effects(columns, found, table, raw.weight)[:2] if found else None
 
 
-def likeliest(first: M, posteriors: Sequence[Any], second: Callable[[], M | None], loss: Callable[[M], float]) -> M:
+def better_fit(first: M, posteriors: Sequence[Any], second: Callable[[], M | None], loss: Callable[[M], float]) -> M:
     """Return the fit of less loss on left-out rows; Ctrl-C in either leaves the first, which has these posteriors."""
     if any(posterior.interrupted for posterior in posteriors):
         return first

@@ -26,7 +26,7 @@ from pydirect.estimators.classification import (
     infer,
     read_labels,
 )
-from pydirect.estimators.effects import MOST_FUNCTIONS, encoded_by_latents, likeliest, small
+from pydirect.estimators.effects import MOST_FUNCTIONS, better_fit, encoded_by_latents, small
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import fit_basis
 from pydirect.features.maps import NystroemFeatures
@@ -205,7 +205,7 @@ def fit_given(
         with_effects = encoded_by_latents(*own, rows_of, order)
         return fit(*with_effects) if with_effects else None
 
-    return likeliest(first, first.model.posteriors, second, lambda found: found.log_loss)
+    return better_fit(first, first.model.posteriors, second, lambda found: found.log_loss)
 
 
 def fit_labels(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Self
 
 import numpy as np
@@ -227,9 +227,21 @@ class RandomEffects:
         return mean, variance + scale**2 * of_weights[1] + noise * kappa**2 / self.mass
 
 
-def fit_random_effects(
-    sums: GroupSums, initial: InitialHyperparameters, sizes: Sequence[int] = ()
-) -> tuple[GaussianPosterior, float, RandomEffects, float]:
+Found = tuple[GaussianPosterior, float, RandomEffects, float]
+
+
+def fit_given_ratios(
+    sums: GroupSums, initial: InitialHyperparameters, log_ratio: FloatArray, sizes: Sequence[int] = ()
+) -> Found:
+    """Return what `fit_random_effects` does, for given logs of σ²/t of a group's effects, then of other factors."""
+    limited = np.clip(log_ratio, LEAST_LOG_RATIO, MOST_LOG_RATIO)
+    ratio = np.repeat(np.exp(limited), [*[1] * sums.z.shape[1], *sizes])
+    statistics, log_determinant, effects = sums.eliminated(ratio)
+    posterior, scale = fit_by_evidence(decorrelate(statistics).target(0), initial, n_noise_levels=1)
+    return posterior, scale, effects, float(posterior.elbo) - 0.5 * log_determinant
+
+
+def fit_random_effects(sums: GroupSums, initial: InitialHyperparameters, sizes: Sequence[int] = ()) -> Found:
     """Return the weights' posterior in units of their prior deviation, that, the effects, and the log evidence.
 
     Noise, the weights' prior variance and those of the effects maximise the evidence, restricted as to the intercept.
@@ -249,18 +261,11 @@ def fit_random_effects(
     >>> round(float(scale * posterior.coefficients[0]), 1)
     2.0
     """
-    q = sums.z.shape[1]
-
-    def at(log_ratio: FloatArray) -> tuple[GaussianPosterior, float, RandomEffects, float]:
-        limited = np.clip(log_ratio, LEAST_LOG_RATIO, MOST_LOG_RATIO)
-        statistics, log_determinant, effects = sums.eliminated(np.repeat(np.exp(limited), [*[1] * q, *sizes]))
-        posterior, scale = fit_by_evidence(decorrelate(statistics).target(0), initial, n_noise_levels=1)
-        return posterior, scale, effects, float(posterior.elbo) - 0.5 * log_determinant
-
+    q, at = sums.z.shape[1], partial(fit_given_ratios, sums, initial, sizes=sizes)
     if sizes:  # logs of variances, to each of which that is added which rows of a level cannot tell from zero
         least = np.minimum([*[len(sums.z)] * q, *sizes] / np.array(sums.n_samples), 1.0)
 
-        def above(x: FloatArray) -> tuple[GaussianPosterior, float, RandomEffects, float]:
+        def above(x: FloatArray) -> Found:
             return at(-np.log(np.maximum(np.exp(x) - least, np.exp(-MOST_LOG_RATIO))))
 
         bounds, options = [(low, -LEAST_LOG_RATIO) for low in np.log(least)], {"final_tr_radius": 3 * TOLERANCE}
